@@ -1,0 +1,180 @@
+//! Everything a run does, as one stream of events. The screen, NDJSON, JUnit, the receipt and the report are read off
+//! it; nothing else keeps its own books.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::name::{RunId, TaskName};
+use crate::time::{Moment, millis};
+use crate::verdict::{ExitStatus, Limit, Stop, Verdict, Word};
+
+/// The version of the NDJSON lines.
+pub const SCHEMA: u32 = 1;
+
+/// One event and when it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamped {
+    /// When.
+    pub at: Moment,
+    /// What.
+    pub event: Event,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "snake_case")]
+pub enum Event {
+    /// The run waits for a lock; `text` says who holds it, a line each.
+    Queued {
+        /// `workstation` or `worktree`.
+        scope: String,
+        /// The port.
+        port: u16,
+        /// Who or what is there, for people.
+        text: Vec<String>,
+        /// How long the run has waited, of what budget.
+        #[serde(rename = "waited_ms", serialize_with = "as_millis")]
+        waited: Duration,
+        /// The queue budget.
+        #[serde(rename = "budget_ms", serialize_with = "as_millis")]
+        budget: Duration,
+    },
+    /// Both locks are won.
+    Acquired {
+        /// How long that took.
+        #[serde(rename = "queue_ms", serialize_with = "as_millis")]
+        queue: Duration,
+    },
+    /// Something worth a line to people that is no failure.
+    Note {
+        /// The line.
+        text: String,
+    },
+    /// The run proper begins.
+    RunStarted {
+        /// Its identity.
+        run: RunId,
+        /// Its tasks, in the order of the suite.
+        tasks: Vec<TaskName>,
+        /// CPU slots of the pool.
+        slots: usize,
+        /// The run deadline.
+        #[serde(rename = "deadline_ms", serialize_with = "as_millis")]
+        deadline: Duration,
+    },
+    /// The tree before the tasks is known.
+    TreePinned {
+        /// HEAD, if there is one.
+        commit: Option<String>,
+        /// Id of the tree as it is on disk.
+        tree: String,
+        /// Files that differ from HEAD.
+        changed: usize,
+    },
+    /// A task's process exists.
+    TaskStarted {
+        /// Its name.
+        task: TaskName,
+        /// The CPUs it is given.
+        cpus: Vec<usize>,
+        /// Its deadline.
+        #[serde(rename = "deadline_ms", serialize_with = "as_millis")]
+        deadline: Duration,
+        /// Its log, relative to the repository.
+        log: String,
+    },
+    /// A task is being stopped.
+    TaskStopping {
+        /// Its name.
+        task: TaskName,
+        /// Why, for people.
+        why: String,
+        /// `SIGTERM`, `SIGKILL` …
+        signal: String,
+        /// How long it has run.
+        #[serde(rename = "took_ms", serialize_with = "as_millis")]
+        took: Duration,
+        /// What it was doing: one line a process.
+        doing: Vec<String>,
+    },
+    /// A task has its verdict.
+    TaskFinished(TaskRecord),
+    /// Somebody asked to stop.
+    StopAsked {
+        /// How.
+        signal: Stop,
+        /// Whether it was the second time: SIGKILL now.
+        again: bool,
+    },
+    /// The run's own deadline has cut it.
+    RunLate {
+        /// How long it has run.
+        #[serde(rename = "run_ms", serialize_with = "as_millis")]
+        run: Duration,
+    },
+    /// The tree changed during the run.
+    TreeChanged {
+        /// The files, as many as are worth naming.
+        files: Vec<String>,
+    },
+    /// The run is over and its receipt is on disk.
+    RunFinished {
+        /// The result.
+        verdict: Word,
+        /// Why there is no verdict to rely on, if so.
+        trouble: Vec<String>,
+        /// Which limit was passed, if one was.
+        late: Option<Limit>,
+        /// How long it ran.
+        #[serde(rename = "run_ms", serialize_with = "as_millis")]
+        run: Duration,
+        /// The receipt, relative to the repository; none if it could not be written.
+        receipt: Option<String>,
+        /// The exit code.
+        exit_code: u8,
+    },
+}
+
+/// All there is to say of a task that has its verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TaskRecord {
+    /// Its name.
+    pub task: TaskName,
+    /// How it ended.
+    #[serde(serialize_with = "verdict_word")]
+    pub verdict: Verdict,
+    /// When its process was there; none if it never was.
+    #[serde(skip)]
+    pub started: Option<Moment>,
+    /// From the start to the leader's end.
+    #[serde(rename = "took_ms", serialize_with = "as_millis")]
+    pub took: Duration,
+    /// How the leader ended.
+    pub exit: Option<ExitStatus>,
+    /// The CPUs it was given.
+    pub cpus: Vec<usize>,
+    /// Signals that it was sent, in order.
+    pub signals: Vec<String>,
+    /// Processes that it left behind.
+    pub leftovers: Vec<String>,
+    /// CPU time of what could be counted: the leader and what it waited for.
+    #[serde(rename = "cpu_ms", serialize_with = "as_millis")]
+    pub cpu_time: Duration,
+    /// The largest resident set of one of its processes, in KiB.
+    pub peak_kib: u64,
+    /// Declared outputs: path and sha256.
+    pub outputs: Vec<(String, String)>,
+    /// The last lines of its log, if it did not pass.
+    pub tail: Vec<String>,
+    /// How many lines the log has in all.
+    pub log_lines: u64,
+}
+
+fn as_millis<S: serde::Serializer>(length: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(millis(*length))
+}
+
+fn verdict_word<S: serde::Serializer>(verdict: &Verdict, to: S) -> Result<S::Ok, S::Error> {
+    verdict.word().serialize(to)
+}

@@ -1,0 +1,1 @@
+//! Which CPU slots of the pool are given to whom.

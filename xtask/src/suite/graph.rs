@@ -1,0 +1,1 @@
+//! Cycles and longest paths among tasks.

@@ -1,0 +1,104 @@
+//! The system's clocks and calls that no crate here wraps: the only unsafe code of the program.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::time::{Clocks, Moment};
+use crate::verdict::ExitStatus;
+
+/// Now on CLOCK_MONOTONIC, which `std::time::Instant` does not let out as a number.
+pub fn now() -> Moment {
+    read_clock(libc::CLOCK_MONOTONIC)
+}
+
+/// All clocks at once. On other systems than Linux the boot clock is the monotonic one, and suspend goes unseen.
+pub fn clocks() -> Clocks {
+    #[cfg(target_os = "linux")]
+    let boot = read_clock(libc::CLOCK_BOOTTIME);
+    #[cfg(not(target_os = "linux"))]
+    let boot = now();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Clocks { monotonic: now(), boot, wall_ms: crate::time::millis(wall) }
+}
+
+fn read_clock(clock: libc::clockid_t) -> Moment {
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a timespec of our own, and the clock ids are constants of libc.
+    let code = unsafe { libc::clock_gettime(clock, &raw mut at) };
+    assert_eq!(code, 0, "clock {clock} cannot be read: {}", io::Error::last_os_error());
+    Moment::from_nanos(at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64)
+}
+
+/// Random bits from the kernel.
+pub fn random() -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+/// Takes over a descriptor that the process that started this one left open for it, and closes it on exec from now on.
+/// Call it once for each number, before anything else in the process could own it. Errors if there is no such descriptor.
+pub fn take_inherited(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_SETFD on any number is harmless; it fails with EBADF where nothing is open.
+    if fd <= 2 || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("descriptor {fd} was not handed over")));
+    }
+    // SAFETY: it is open (fcntl succeeded), and by the rule above nobody else in this process owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Marks every descriptor above 2 close-on-exec, so that what the user's shell or CI left open reaches no task. Errors
+/// if the list of descriptors cannot be read.
+pub fn close_others_on_exec() -> io::Result<()> {
+    for entry in std::fs::read_dir(if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" })? {
+        let number = entry?.file_name().to_string_lossy().parse::<RawFd>();
+        if let Ok(fd) = number
+            && fd > 2
+        {
+            // SAFETY: F_SETFD changes a flag only; a number that was closed meanwhile fails with EBADF.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+    Ok(())
+}
+
+/// The end of a child that is still a zombie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exited {
+    /// Its process id, which cannot be reused before it is reaped.
+    pub pid: i32,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// CPU time of it and of the children that it waited for.
+    pub cpu_time: Duration,
+    /// The largest resident set of it or of a child that it waited for, in KiB.
+    pub peak_kib: u64,
+}
+
+/// A child of this process that has ended, without reaping it: any (`None`), or that one. `Ok(None)` if none has.
+/// Errors with ECHILD if there is no such child. (`waitid` of the C library and of nix leave out the resource usage
+/// that the system call gives, and `wait4` cannot leave the zombie.)
+#[cfg(target_os = "linux")]
+pub fn peek_exited(pid: Option<i32>) -> io::Result<Option<Exited>> {
+    // SAFETY: both are plain C structs, for which all zeroes is a value.
+    let (mut info, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { std::mem::zeroed() };
+    let (kind, id) = pid.map_or((libc::P_ALL, 0), |pid| (libc::P_PID, pid));
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the pointers are to structs of our own, of the kernel's layout on this target.
+    let code = unsafe { libc::syscall(libc::SYS_waitid, kind, id, &raw mut info, options, &raw mut usage) };
+    if code != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: waitid filled in the child's part, or left zeroes where no child had ended.
+    let (pid, value) = unsafe { (info.si_pid(), info.si_status()) };
+    if pid == 0 {
+        return Ok(None);
+    }
+    let status = if info.si_code == libc::CLD_EXITED { ExitStatus::Code(value) } else { ExitStatus::Signal(value) };
+    let length = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+    let cpu_time = length(usage.ru_utime) + length(usage.ru_stime);
+    Ok(Some(Exited { pid, status, cpu_time, peak_kib: usage.ru_maxrss as u64 }))
+}

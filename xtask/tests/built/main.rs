@@ -1,0 +1,9 @@
+//! Tests that drive the built program with real processes, ports and git repositories.
+
+mod archive;
+mod lock;
+mod process;
+mod repo;
+mod verify;
+#[allow(dead_code, reason = "the tests of one step use a part of it")]
+mod world;

@@ -1,0 +1,264 @@
+//! A world for one test: a folder, a git repository, ports of its own, and the built program in it.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+/// How long a test waits for an event before it gives up. An event that comes is never waited for so long.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Ports that no other test, of this process or another, has meanwhile. Kept by sockets that are bound to the same
+/// numbers on 127.0.0.77, which excludes other tests but not the program under test, which uses 127.0.0.1.
+pub struct Ports {
+    pub first: u16,
+    _keep: Vec<Socket>,
+}
+
+impl Ports {
+    /// `count` ports in a row, below the ephemeral range and away from the real ones.
+    pub fn take(count: u16) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let begin = std::process::id().wrapping_mul(7919);
+        for _ in 0..20_000 {
+            let step = NEXT.fetch_add(1, Ordering::Relaxed);
+            let first = 10_000 + (begin.wrapping_add(step * 101) % (17_000 - u32::from(count))) as u16;
+            let keep: Vec<Socket> = (first..first + count).map_while(reserve).collect();
+            if keep.len() == usize::from(count) {
+                return Self { first, _keep: keep };
+            }
+        }
+        panic!("no {count} free ports in a row");
+    }
+}
+
+fn reserve(port: u16) -> Option<Socket> {
+    let bind = |last: u8| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), port).into()).ok().map(|()| socket)
+    };
+    let keep = bind(77)?;
+    bind(1)?; // let go of at once: only to see that nobody else is there
+    Some(keep)
+}
+
+/// A folder that goes when the test ends.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("xtask-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("a folder for the test");
+        Self(path.canonicalize().expect("the folder just made"))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if std::env::var_os("XTASK_TEST_KEEP").is_none() {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// A repository with a suite, and ports for the program.
+pub struct World {
+    pub folder: Folder,
+    pub ports: Ports,
+    pub repo: PathBuf,
+}
+
+impl World {
+    /// A committed repository whose ci/suite.toml is `suite`.
+    pub fn new(suite: &str) -> Self {
+        Self::at("repo", suite)
+    }
+
+    /// The same, with the repository in that subfolder of the test's folder.
+    pub fn at(place: &str, suite: &str) -> Self {
+        let folder = Folder::new();
+        let repo = folder.path().join(place);
+        fs::create_dir_all(repo.join("ci")).expect("ci folder");
+        fs::create_dir_all(folder.path().join("home")).expect("home folder");
+        let world = Self { ports: Ports::take(2), repo, folder };
+        world.write("ci/suite.toml", suite);
+        world.write(".gitignore", "/target\n/receipts/\n");
+        world.git(&["init", "--quiet", "--initial-branch=main"]);
+        world.commit("first");
+        world
+    }
+
+    /// Writes a file of the repository.
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.repo.join(path);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("parent folder");
+        fs::write(path, text).expect("a file of the repository");
+    }
+
+    /// Commits everything; the new commit.
+    pub fn commit(&self, message: &str) -> String {
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--allow-empty", "--message", message]);
+        self.git(&["rev-parse", "HEAD"])
+    }
+
+    /// Runs git in the repository; what it printed.
+    pub fn git(&self, args: &[&str]) -> String {
+        let mut command = Command::new("git");
+        self.clean(command.args(args).current_dir(&self.repo));
+        let out = command.output().expect("git runs");
+        assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8_lossy(&out.stdout).trim().to_owned()
+    }
+
+    /// The program with these arguments, in the repository, with this world's ports.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        let worktree = self.ports.first + 1;
+        self.clean(command.args(args).current_dir(&self.repo))
+            .env("XTASK_LOCK_PORT", self.ports.first.to_string())
+            .env("XTASK_WORKTREE_PORTS", format!("{worktree}-{worktree}"));
+        command
+    }
+
+    fn clean<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if ["GIT_", "GITHUB_", "GITLAB_", "CI_", "XTASK_SIGNING", "XTASK_OUTER"].iter().any(|p| text.starts_with(p))
+            {
+                command.env_remove(name);
+            }
+        }
+        for name in ["CI", "NO_COLOR", "CLICOLOR_FORCE", "SSH_AUTH_SOCK", "INVOCATION_ID"] {
+            command.env_remove(name);
+        }
+        let who = ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
+        command.envs(who.map(|name| (name, "test@example.invalid")));
+        command.env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", self.folder.path().join("home"))
+    }
+
+    /// Starts the program; its output goes to files, so that nothing it left behind can hold the test.
+    pub fn start(&self, args: &[&str]) -> Running {
+        Running::start(self.command(args), &self.folder)
+    }
+
+    /// Runs the program to its end.
+    pub fn run(&self, args: &[&str]) -> Done {
+        self.start(args).wait()
+    }
+
+    /// Paths of the receipts, oldest first.
+    pub fn receipts(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.repo.join("receipts")) else { return Vec::new() };
+        let mut paths: Vec<PathBuf> = entries.map(|e| e.expect("an entry").path()).collect();
+        paths.retain(|p| p.extension().is_some_and(|e| e == "json") && p.file_name() != Some("schema.json".as_ref()));
+        paths.sort();
+        paths
+    }
+}
+
+/// The program while it runs.
+pub struct Running {
+    pub child: Child,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+/// The program after it ended.
+#[derive(Debug)]
+pub struct Done {
+    /// Exit code; 1000 + signal if a signal ended it.
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Running {
+    pub fn start(mut command: Command, folder: &Folder) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = |what: &str| folder.path().join(format!("{what}-{number}"));
+        let (out, err) = (path("out"), path("err"));
+        let file = |path: &Path| File::create(path).expect("a file for output");
+        let child =
+            command.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err)).spawn().expect("the program starts");
+        Self { child, out, err }
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    /// Sends a signal to the program alone.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid()), signal).expect("a signal can be sent");
+    }
+
+    /// Waits until its stderr has this text.
+    pub fn wait_for(&mut self, text: &str) {
+        until(&format!("{text:?} on stderr"), || {
+            let so_far = read(&self.err);
+            let over = self.child.try_wait().expect("the program can be waited for").is_some();
+            assert!(!over || read(&self.err).contains(text), "ended without saying {text:?}:\n{so_far}");
+            so_far.contains(text)
+        });
+    }
+
+    pub fn wait(mut self) -> Done {
+        let status = self.child.wait().expect("the program can be waited for");
+        let code = status.code().unwrap_or_else(|| 1000 + status.signal().unwrap_or(0));
+        Done { code, out: read(&self.out), err: read(&self.err) }
+    }
+}
+
+impl Done {
+    /// Asserts the exit code and shows everything if it is another.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "--- stdout\n{}\n--- stderr\n{}", self.out, self.err);
+        self
+    }
+
+    /// Asserts that stderr has this text.
+    #[track_caller]
+    pub fn says(self, text: &str) -> Self {
+        assert!(self.err.contains(text), "no {text:?} in\n{}", self.err);
+        self
+    }
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// Waits until `holds`, by looking again and again; panics with `what` after `PATIENCE`.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Processes that have `token` among their arguments: the test's own way to look for survivors.
+pub fn processes_with(token: &str) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").expect("/proc");
+    let pids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&b| b == 0).any(|arg| String::from_utf8_lossy(arg).contains(token))
+    })
+    .collect()
+}
