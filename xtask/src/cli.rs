@@ -1,1 +1,321 @@
-//! Stub.
+//! The flags as typed, and from them the requests as meant. `--help` is written here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::name::{Caller, Name, TaskName};
+use crate::time::{Clocks, parse_duration};
+use crate::verdict::Exit;
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 passed or accepted, 1 a task failed, 2 wrong use or suite error, 3 a deadline passed,
+            4 no lock in time, 5 lock port unusable, 6 receipt refused, 7 no verdict to rely on,
+            130/143/129 cancelled by INT/TERM/HUP";
+
+const VERIFY_EXAMPLES: &str = "\
+Exit codes: 0 passed, 1 a task failed, 2 wrong use or suite error, 3 a deadline passed, 4 no lock in time,
+            5 lock port unusable, 7 no verdict to rely on, 130/143/129 cancelled by INT/TERM/HUP
+
+Examples:
+  cargo xtask verify                          before you push
+  cargo xtask verify --only lint,fmt          some tasks and what they need; the receipt is partial
+  exec cargo xtask verify --outer 62m         in CI (exec: so that the runner's signals reach it)";
+
+/// Checks a repository: takes its turn on the workstation, ends inside hard deadlines, leaves a receipt
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Queue for the workstation lock, run the suite under its deadlines, write a receipt
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(VerifyArgs),
+    /// Show tasks, limits and what they mean for the limits of callers; takes no lock
+    Plan(PlanArgs),
+    /// Run the whole suite on the tag's commit and sign its receipt and artifacts, or sign nothing
+    Release(ReleaseArgs),
+    /// The gate: judge a receipt and say every reason against it; takes no lock
+    CheckReceipt(CheckReceiptArgs),
+    /// Draw receipts as one HTML file; takes no lock
+    Report(ReportArgs),
+    /// Look at the workstation lock, or run any command under it
+    #[command(subcommand)]
+    Lock(LockCommand),
+    /// Put xtask into another repository
+    Adopt(AdoptArgs),
+    /// The second process of a run; started by the first
+    #[command(hide = true)]
+    InternalRunner,
+    /// The process of a service; started by the runner
+    #[command(hide = true)]
+    InternalService,
+}
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColorArg {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// How to say things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FormatArg {
+    /// Text on stderr.
+    Human,
+    /// One JSON object a line on stdout.
+    Json,
+}
+
+/// Callers of `verify`; `release` is a command of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CallerArg {
+    /// A developer.
+    Local,
+    /// A CI job.
+    Ci,
+}
+
+impl From<CallerArg> for Caller {
+    fn from(arg: CallerArg) -> Self {
+        match arg {
+            CallerArg::Local => Self::Local,
+            CallerArg::Ci => Self::Ci,
+        }
+    }
+}
+
+/// Flags of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Who asks [default: ci where CI is set, else local]
+    #[arg(long, value_name = "CALLER", help_heading = "What to run")]
+    pub caller: Option<CallerArg>,
+    /// The suite file
+    #[arg(long, value_name = "PATH", default_value = "ci/suite.toml", help_heading = "What to run")]
+    pub suite: PathBuf,
+    /// A [profile] of the suite; the receipt is partial
+    #[arg(long, value_name = "NAME", value_parser = name, help_heading = "What to run")]
+    pub profile: Option<Name>,
+    /// Just these tasks and what they need; the receipt is partial
+    #[arg(long, value_name = "TASK,...", value_delimiter = ',', value_parser = name, help_heading = "What to run")]
+    pub only: Option<Vec<TaskName>>,
+    /// How long to wait for the locks; 0s is one try [default: the suite's]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Limits")]
+    pub queue: Option<Duration>,
+    /// The limit that this caller sets around us; refuse to start if it is too short
+    #[arg(long, value_name = "DURATION", env = "XTASK_OUTER", value_parser = parse_duration, help_heading = "Limits")]
+    pub outer: Option<Duration>,
+    /// Sign the receipt with this key
+    #[arg(long, value_name = "PATH", env = "XTASK_SIGNING_KEY", hide_env_values = true, help_heading = "Output")]
+    pub key: Option<PathBuf>,
+    /// human (text on stderr), json (one event a line on stdout)
+    #[arg(
+        long,
+        value_enum,
+        value_name = "F",
+        default_value = "human",
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
+    pub message_format: FormatArg,
+    /// auto, always, never
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
+    pub color: ColorArg,
+    /// Also write JUnit XML there
+    #[arg(long, value_name = "PATH", help_heading = "Output")]
+    pub junit: Option<PathBuf>,
+}
+
+/// Flags of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// A [profile] of the suite
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub profile: Option<Name>,
+    /// CI files whose marked limits (xtask:outer=verify, xtask:outer=release) are compared with the plan
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub check_outer: Vec<PathBuf>,
+    /// human, json
+    #[arg(long, value_enum, value_name = "F", default_value = "human", hide_possible_values = true)]
+    pub message_format: FormatArg,
+    /// The suite file
+    #[arg(long, value_name = "PATH", default_value = "ci/suite.toml")]
+    pub suite: PathBuf,
+}
+
+/// Flags of `release`.
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// The tag; it must be HEAD
+    pub tag: String,
+    /// A declared output to release [default: every declared output]
+    #[arg(long, value_name = "PATH")]
+    pub artifact: Vec<PathBuf>,
+    /// The signing key: a private key, or a public one whose private part an agent holds
+    #[arg(long, value_name = "PATH", env = "XTASK_SIGNING_KEY", hide_env_values = true)]
+    pub key: Option<PathBuf>,
+    /// How long to wait for the locks; 0s is one try [default: the suite's]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub queue: Option<Duration>,
+    /// The limit that this caller sets around us; refuse to start if it is too short
+    #[arg(long, value_name = "DURATION", env = "XTASK_OUTER", value_parser = parse_duration)]
+    pub outer: Option<Duration>,
+}
+
+/// Flags of `check-receipt`.
+#[derive(Debug, Args)]
+pub struct CheckReceiptArgs {
+    /// A receipt's path, or a tag (receipts/TAG/receipt.json) [default: the newest receipt of HEAD]
+    #[arg(value_name = "PATH|TAG")]
+    pub receipt: Option<String>,
+    /// The commit that it must be for [default: the tag's, else HEAD]
+    #[arg(long, value_name = "REV")]
+    pub commit: Option<String>,
+    /// A file that must be the artifact of that name
+    #[arg(long, value_name = "PATH")]
+    pub artifact: Vec<PathBuf>,
+    /// The oldest that is accepted [default: the suite's]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub max_age: Option<Duration>,
+    /// Judge age and the key's validity at the end of the run; revocation still now
+    #[arg(long)]
+    pub archived: bool,
+    /// Signers come from this commit, and no task dropped, no limit raised, no signer added since it
+    #[arg(long, value_name = "REV")]
+    pub baseline: Option<String>,
+    /// The allowed signers file; revoked_keys lies beside it
+    #[arg(long, value_name = "PATH")]
+    pub signers: Option<PathBuf>,
+    /// Accept a receipt without a signature
+    #[arg(long)]
+    pub unsigned: bool,
+    /// human, json
+    #[arg(long, value_enum, value_name = "F", default_value = "human", hide_possible_values = true)]
+    pub message_format: FormatArg,
+}
+
+/// Flags of `report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Receipts [default: the newest 200 of this checkout]
+    pub receipts: Vec<PathBuf>,
+    /// Where to write the HTML
+    #[arg(long, value_name = "PATH", default_value = "target/xtask-report.html")]
+    pub output: PathBuf,
+    /// Also write the newest run as Chrome trace JSON (Perfetto) there
+    #[arg(long, value_name = "PATH")]
+    pub trace: Option<PathBuf>,
+}
+
+/// `lock status` and `lock run`.
+#[derive(Debug, Subcommand)]
+pub enum LockCommand {
+    /// Who holds the locks, since when, until when at the latest, and how many wait
+    Status(LockStatusArgs),
+    /// Run a command while holding a lock; its exit code, or 120 + ours
+    Run(LockRunArgs),
+}
+
+/// Flags of `lock status`.
+#[derive(Debug, Args)]
+pub struct LockStatusArgs {
+    /// Exit 4 when held and 5 when something foreign is there
+    #[arg(long)]
+    pub check: bool,
+    /// human, json
+    #[arg(long, value_enum, value_name = "F", default_value = "human", hide_possible_values = true)]
+    pub message_format: FormatArg,
+}
+
+/// Which lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScopeArg {
+    /// The whole machine.
+    Workstation,
+    /// This folder.
+    Worktree,
+}
+
+/// Flags of `lock run`.
+#[derive(Debug, Args)]
+pub struct LockRunArgs {
+    /// Which lock to hold
+    #[arg(long, value_enum, value_name = "SCOPE", default_value = "workstation")]
+    pub scope: ScopeArg,
+    /// How long to wait for it; 0s is one try
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
+    pub queue: Duration,
+    /// How long the command may run
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
+    pub deadline: Duration,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Flags of `adopt`.
+#[derive(Debug, Args)]
+pub struct AdoptArgs {
+    /// The repository to put xtask into
+    pub path: PathBuf,
+    /// Name every file that would be touched, touch none
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+fn name(text: &str) -> Result<Name, crate::name::BadName> {
+    Name::parse(text)
+}
+
+/// Parses the command line, does what it says, and gives the exit code. `begun` is the program's first moment: the queue
+/// budget counts from it.
+pub fn main(begun: Clocks) -> Exit {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap sends help and version to stdout and errors to stderr; a closed pipe is no reason to panic.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Passed };
+        }
+    };
+    let done = dispatch(cli.command, begun);
+    done.unwrap_or_else(|error| {
+        crate::command::say(&format!("error: {error:#}"));
+        Exit::Usage
+    })
+}
+
+fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
+    let _ = begun;
+    match command {
+        Command::Verify(_)
+        | Command::Plan(_)
+        | Command::Release(_)
+        | Command::CheckReceipt(_)
+        | Command::Report(_)
+        | Command::Lock(_)
+        | Command::Adopt(_)
+        | Command::InternalRunner
+        | Command::InternalService => anyhow::bail!("this command is not there yet"),
+    }
+}

@@ -1,5 +1,8 @@
 //! The program. Everything is in the library, so that tests, fuzzers and benchmarks reach it.
 
-fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let begun = xtask::sys::clocks();
+    ExitCode::from(xtask::cli::main(begun).code())
 }

@@ -142,3 +142,25 @@ fn distance(a: &str, b: &str) -> usize {
     }
     rows[a.len()][b.len()]
 }
+
+/// Who asked for the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Caller {
+    /// A developer.
+    Local,
+    /// A CI job.
+    Ci,
+    /// The signed release run.
+    Release,
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Local => "local",
+            Self::Ci => "ci",
+            Self::Release => "release",
+        })
+    }
+}
