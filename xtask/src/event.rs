@@ -113,6 +113,11 @@ pub enum Event {
         #[serde(rename = "run_ms", serialize_with = "as_millis")]
         run: Duration,
     },
+    /// Something took away the verdict of the run: nobody may rely on it.
+    Trouble {
+        /// What, for people.
+        text: String,
+    },
     /// The tree changed during the run.
     TreeChanged {
         /// The files, as many as are worth naming.
@@ -122,8 +127,6 @@ pub enum Event {
     RunFinished {
         /// The result.
         verdict: Word,
-        /// Why there is no verdict to rely on, if so.
-        trouble: Vec<String>,
         /// Which limit was passed, if one was.
         late: Option<Limit>,
         /// How long it ran.
