@@ -1,1 +1,33 @@
-//! Stub.
+//! The one loop: the schedule decides, the hands do, and what happened goes back to the schedule.
+
+pub mod order;
+
+use crate::plan::Plan;
+use crate::plan::schedule::{Action, Input, Schedule};
+use crate::time::Moment;
+
+/// Does what the schedule says, and tells it what happened. The runner's own hands start processes; those of a dry run
+/// or a simulation pretend.
+pub trait Hands {
+    /// Now.
+    fn now(&self) -> Moment;
+    /// Does it, without blocking: what comes of it is told by `wait`.
+    fn perform(&mut self, now: Moment, action: Action);
+    /// Blocks until something happened, or until that moment; gives what happened and when.
+    fn wait(&mut self, until: Option<Moment>) -> (Moment, Input);
+}
+
+/// Drives a run whose clock started at `won` to its end: when this returns, each task has its verdict and nothing runs.
+pub fn drive(plan: &Plan, won: Moment, hands: &mut dyn Hands) {
+    let mut schedule = Schedule::new(plan, won);
+    let (mut now, mut input) = (hands.now(), Input::Tick);
+    loop {
+        for action in schedule.on(now, input) {
+            if action == Action::Done {
+                return;
+            }
+            hands.perform(now, action);
+        }
+        (now, input) = hands.wait(schedule.wake_at());
+    }
+}

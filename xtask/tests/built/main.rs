@@ -1,5 +1,7 @@
 //! Tests that drive the built program with real processes, ports and git repositories.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 mod archive;
 mod lock;
 mod process;

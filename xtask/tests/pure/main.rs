@@ -1,5 +1,7 @@
 //! Tests of the pure floors: no processes, no files, no real time.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
+
 mod house;
 mod lock_wait;
 mod names;

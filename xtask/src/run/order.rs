@@ -1,0 +1,76 @@
+//! What the keeper tells the runner: one line of JSON through the lifeline, the socket pair between the two.
+
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::{Caller, RunId};
+use crate::plan::Selection;
+use crate::time::Clocks;
+use crate::verdict::Stop;
+
+/// Everything the runner needs to know. It finds nothing out by itself that the keeper has decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    /// The run's identity.
+    pub run: RunId,
+    /// Who asked.
+    pub caller: Caller,
+    /// The repository's root, absolute.
+    pub root: PathBuf,
+    /// The suite's path as receipts name it, relative to the root where it lies below it.
+    pub suite_path: String,
+    /// The suite's text, read once: what the receipt's sha256 is of.
+    pub suite_text: String,
+    /// What of it to run.
+    pub selection: Selection,
+    /// When the program started.
+    pub requested: Clocks,
+    /// When both locks were won.
+    pub won: Clocks,
+    /// The queue budget that was in force.
+    pub queue_budget: Duration,
+    /// The limit around this caller, if it said one.
+    pub outer: Option<Duration>,
+    /// The ports held: workstation, worktree.
+    pub ports: (u16, u16),
+    /// Descriptors handed over: copies of the listening sockets and of the scratch folder's lock. The runner only keeps
+    /// them open.
+    pub keep_open: Vec<RawFd>,
+    /// The run's scratch folder.
+    pub scratch: PathBuf,
+    /// How to say things.
+    pub surface: Surface,
+    /// Where to write JUnit XML.
+    pub junit: Option<PathBuf>,
+}
+
+/// How the run is shown: decided once, by the keeper, which has the user's terminal and environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Surface {
+    /// One JSON object a line on stdout instead of text on stderr.
+    pub json: bool,
+    /// Colours.
+    pub color: bool,
+    /// Live rows: stderr is a terminal that can move its cursor.
+    pub live: bool,
+}
+
+/// What goes through the lifeline after the order, a line each. Its end means that the other process is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Message {
+    /// Keeper to runner: somebody asks to stop.
+    Stop(Stop),
+    /// Runner to keeper: so many tasks have their verdict.
+    Progress {
+        /// With a verdict.
+        done: usize,
+        /// Of so many.
+        of: usize,
+    },
+}
