@@ -1,1 +1,3 @@
-//! Stub.
+//! Receipts: what a run says of itself, and the rules by which a gate judges that. Pure: bytes and facts in, reasons out.
+
+pub mod statement;
