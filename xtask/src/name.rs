@@ -114,43 +114,6 @@ impl fmt::Display for RunId {
     }
 }
 
-/// Who asks for a run. Each is also the principal whose signature its receipts carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Caller {
-    /// A developer, testing local edits.
-    Local,
-    /// A CI job.
-    Ci,
-    /// The signed release run.
-    Release,
-}
-
-impl Caller {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Local, Self::Ci, Self::Release];
-
-    /// The name, as flags and receipts write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Ci => "ci",
-            Self::Release => "release",
-        }
-    }
-
-    /// The caller of that name.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|caller| caller.as_str() == text)
-    }
-}
-
-impl fmt::Display for Caller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
 /// Of `known`, the one nearest to `wrong` by edit distance, if it is near enough to be what was meant.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
