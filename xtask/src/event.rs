@@ -90,6 +90,11 @@ pub enum Event {
         task: TaskName,
         /// Why, for people.
         why: String,
+        /// Which limit it passed, if that is why.
+        late: Option<Limit>,
+        /// How long its log has not grown, if that is known.
+        #[serde(rename = "silent_ms", serialize_with = "as_optional_millis")]
+        silent: Option<Duration>,
         /// `SIGTERM`, `SIGKILL` …
         signal: String,
         /// How long it has run.
@@ -176,6 +181,10 @@ pub struct TaskRecord {
 
 fn as_millis<S: serde::Serializer>(length: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(millis(*length))
+}
+
+fn as_optional_millis<S: serde::Serializer>(length: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_some(&length.map(millis))
 }
 
 fn verdict_word<S: serde::Serializer>(verdict: &Verdict, to: S) -> Result<S::Ok, S::Error> {

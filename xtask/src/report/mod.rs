@@ -1,1 +1,141 @@
-//! Stub.
+//! What people and their CI see of a run: events in, text out. Nothing here prints, reads a clock or asks the
+//! environment: the time, the size of the terminal and what stands at the other end come in as values.
+
+pub mod clean;
+mod ending;
+mod forge;
+pub mod json;
+mod lines;
+mod pen;
+mod scoreboard;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use lines::{HEARTBEAT, Lines};
+
+use crate::name::{Name, TaskName};
+use crate::plan::Plan;
+use crate::suite::Suite;
+use crate::time::Clocks;
+
+/// What stands at the other end of stderr.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Surface {
+    /// A person at a terminal.
+    Terminal,
+    /// A file, a pipe, or a terminal that cannot move its cursor.
+    Plain,
+    /// The log of a GitHub Actions step. No line of a task is a command to the service: task output stands between
+    /// fences that nobody can guess, made from these random digits.
+    GitHub {
+        /// At least 64 random bits, as hexadecimal digits.
+        fence: String,
+    },
+    /// The log of a GitLab job.
+    GitLab,
+}
+
+/// How to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Style {
+    /// For whom.
+    pub surface: Surface,
+    /// Whether colours may be used.
+    pub colour: bool,
+}
+
+/// A part of what is to be written, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// This text.
+    Text(String),
+    /// The whole log of a task, from this path relative to the repository, each line by `clean::line` and never
+    /// more in memory than one line: logs are large.
+    Log(String),
+}
+
+/// What the screen has to know of a run beside its events.
+#[derive(Debug, Clone)]
+pub struct Scene {
+    /// The command that the user gave, as text to repeat: `cargo xtask verify`.
+    pub command: String,
+    /// Path of the suite file, as the user would write it.
+    pub suite: String,
+    /// All clocks at the program's first line.
+    pub began: Clocks,
+    /// The queue budget.
+    pub queue_budget: Duration,
+    /// The limit that the caller sets around the program, if known.
+    pub outer: Option<Duration>,
+    /// The run deadline.
+    pub deadline: Duration,
+    /// The line of the suite file that sets it.
+    pub deadline_line: usize,
+    /// The part of it that is kept for stopping.
+    pub wrap_up: Duration,
+    /// CPU slots of the pool.
+    pub slots: usize,
+    /// How many tasks the suite has; more than `tasks` where the run is partial.
+    pub suite_tasks: usize,
+    /// The tasks of the run, in the order of the suite.
+    pub tasks: Vec<Row>,
+}
+
+/// What the screen has to know of one task.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Its name.
+    pub name: TaskName,
+    /// Its deadline.
+    pub deadline: Duration,
+    /// The line of the suite file that sets it.
+    pub deadline_line: usize,
+    /// Slots that it takes.
+    pub slots: usize,
+    /// Tasks that must have passed before it starts.
+    pub needs: Vec<TaskName>,
+    /// Tasks with the same mutex take turns.
+    pub mutex: Option<Name>,
+    /// What to show when it fails.
+    pub fix: Option<String>,
+    /// How long it took in earlier runs that it passed, oldest first.
+    pub past: Vec<Duration>,
+}
+
+impl Scene {
+    /// The scene of a plan of `suite`. `past` are the durations of earlier passes by task, oldest first.
+    pub fn new(
+        (command, suite_path): (&str, &str),
+        (suite, plan): (&Suite, &Plan),
+        past: &BTreeMap<TaskName, Vec<Duration>>,
+        began: Clocks,
+    ) -> Self {
+        let row = |planned: &crate::plan::Planned| {
+            let asked = suite.task(&planned.name);
+            Row {
+                name: planned.name.clone(),
+                deadline: planned.deadline,
+                deadline_line: asked.map_or(0, |task| task.deadline_line),
+                slots: planned.slots,
+                needs: planned.needs.iter().map(|&i| plan.tasks[i].name.clone()).collect(),
+                mutex: planned.mutex.clone(),
+                fix: asked.and_then(|task| task.fix.clone()),
+                past: past.get(&planned.name).cloned().unwrap_or_default(),
+            }
+        };
+        Self {
+            command: command.to_owned(),
+            suite: suite_path.to_owned(),
+            began,
+            queue_budget: suite.run.queue,
+            outer: None,
+            deadline: plan.deadline,
+            deadline_line: suite.run.deadline_line,
+            wrap_up: plan.wrap_up,
+            slots: plan.slots,
+            suite_tasks: suite.tasks.len(),
+            tasks: plan.tasks.iter().map(row).collect(),
+        }
+    }
+}

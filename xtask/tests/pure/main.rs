@@ -7,5 +7,6 @@ mod lock_wait;
 mod names;
 mod plan;
 mod receipt;
+mod report;
 mod schedule;
 mod suite;

@@ -1,0 +1,68 @@
+//! Text that others wrote, made safe to show: logs, names of files, claims of a lock's holder. A terminal obeys escape
+//! sequences and a CI service obeys lines, so nothing foreign reaches either without passing here.
+
+/// One line without its end, of any bytes, as text that moves no cursor: broken UTF-8 becomes U+FFFD, escape sequences
+/// and control characters go, tabs become spaces, marks that turn the direction of writing go. Of a line that was
+/// drawn over with carriage returns, what stood last remains. At most `max` characters, the last three being `...`
+/// where more were there.
+pub fn line(bytes: &[u8], max: usize) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_end_matches(['\r', '\n']);
+    let last = text.rsplit('\r').find(|part| !part.trim().is_empty()).unwrap_or("");
+    cut(&without_controls(last), max)
+}
+
+/// At most `max` characters of a text, the last three being `...` where more were there.
+pub fn cut(text: &str, max: usize) -> String {
+    if text.chars().nth(max).is_none() {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(max.saturating_sub(3)).collect();
+    kept + &"..."[..max.min(3)]
+}
+
+fn without_controls(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\t' => out.push_str("    "),
+            '\u{1b}' => skip_sequence(&mut chars),
+            '\u{9b}' => skip_csi(&mut chars),
+            c if c.is_control() || turns_direction(c) => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+// ECMA-48: ESC [ … final byte; ESC ] (and P, X, ^, _) … until BEL or ESC \; otherwise intermediates and one final byte.
+fn skip_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match chars.peek() {
+        Some('[') => {
+            chars.next();
+            skip_csi(chars);
+        }
+        Some(']' | 'P' | 'X' | '^' | '_') => {
+            while let Some(c) = chars.next() {
+                if c == '\u{7}' || (c == '\u{1b}' && chars.next_if_eq(&'\\').is_some()) {
+                    break;
+                }
+            }
+        }
+        _ => {
+            while chars.next_if(|c| (' '..='/').contains(c)).is_some() {}
+            chars.next_if(|c| ('0'..='~').contains(c));
+        }
+    }
+}
+
+fn skip_csi(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    while chars.next_if(|c| (' '..='?').contains(c)).is_some() {}
+    chars.next_if(|c| ('@'..='~').contains(c));
+}
+
+// Unicode's bidirectional controls: they can make a line read as another.
+fn turns_direction(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}

@@ -1,0 +1,246 @@
+//! The last words: verdict, first cause, where the log is, both times beside their limits, the one command to run next,
+//! the exit code.
+
+use std::time::Duration;
+
+use super::clean;
+use super::forge;
+use super::lines::{QUOTE_MAX, plural};
+use super::pen::{Pen, Tone};
+use super::scoreboard::{Scoreboard, State, Stopping, median};
+use super::{Row, Surface};
+use crate::event::{Event, Stamped, TaskRecord};
+use crate::name::TaskName;
+use crate::time::{Human, utc_clock};
+use crate::verdict::{Limit, Verdict, Word};
+
+/// The ending for a `RunFinished`; nothing for any other event.
+pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
+    let Event::RunFinished { verdict, trouble, late, run, receipt, exit_code } = &stamped.event else {
+        return String::new();
+    };
+    let trouble: Vec<String> = trouble.iter().map(|line| clean::line(line.as_bytes(), QUOTE_MAX)).collect();
+    let clock = utc_clock(board.wall_ms(stamped.at));
+    let counts = counts(board);
+    let (verb, tone, head) = match verdict {
+        Word::Passed => ("PASSED", Tone::Good, format!("{} at {}", tasks(board), tree(board))),
+        Word::Failed => ("FAILED", Tone::Bad, counts),
+        Word::Late => ("LATE", Tone::Bad, counts),
+        Word::Cancelled => ("CANCELLED", Tone::Bad, format!("{}: {counts}", sender(board, pen))),
+        Word::NoVerdict if !board.tree_changed.is_empty() => {
+            ("NO VERDICT", Tone::Bad, format!("{counts}, but the tree changed during the run: {}", files(board)))
+        }
+        Word::NoVerdict => ("NO VERDICT", Tone::Bad, counts),
+        Word::NotRun => ("NOT-RUN", Tone::Bad, "nothing was run".to_owned()),
+    };
+    let mut out = pen.say(&clock, verb, tone, &head);
+    for line in trouble {
+        out += &pen.field("why", &line);
+    }
+    if *verdict == Word::NoVerdict {
+        out += &pen.field("so", "nothing may rely on this run; run it again");
+    }
+    out += &first_cause(board, pen, *late);
+    if board.won.is_some() {
+        out += &times(board, pen, *verdict, *run);
+    } else if board.queue.is_none() && *verdict == Word::NotRun {
+        out += &pen.field("queue", &format!("budget {}", Human(board.scene.queue_budget)));
+    }
+    if let (Word::Passed, Some((row, record))) = (verdict, closest(board)) {
+        let share = percent(record.took, row.deadline);
+        let used = format!("{} {} of {} ({share}% of its deadline)", row.name, Human(record.took), Human(row.deadline));
+        out += &pen.field("closest", &used);
+        out += &trend(board).map_or(String::new(), |line| pen.field("trend", &line));
+    }
+    out += &match receipt {
+        Some(path) if *verdict == Word::Passed => pen.field("receipt", path),
+        Some(path) => pen.field("receipt", &format!("{path}  (verdict: {verdict})")),
+        None => pen.field("receipt", "none: it could not be written"),
+    };
+    if *verdict == Word::Passed {
+        out += &pen.field("picture", "cargo xtask report");
+    }
+    if *exit_code != 0 { out + &format!("exit code {exit_code}\n") } else { out }
+}
+
+fn tasks(board: &Scoreboard) -> String {
+    let (ran, all) = (board.scene.tasks.len(), board.scene.suite_tasks);
+    if ran < all { format!("{ran} of {all} tasks (partial)") } else { plural(ran, "task") }
+}
+
+fn tree(board: &Scoreboard) -> String {
+    match &board.tree {
+        Some((Some(commit), 0)) => format!("{} (clean tree)", short(commit)),
+        Some((Some(commit), changed)) => {
+            let files = plural(*changed, "uncommitted file");
+            format!("{} + {files} (good for you, refused by a release)", short(commit))
+        }
+        Some((None, _)) => "no commit yet (good for you, refused by a release)".to_owned(),
+        None => "an unknown tree".to_owned(),
+    }
+}
+
+/// The first seven digits of a commit.
+pub(super) fn short(commit: &str) -> &str {
+    commit.get(..7).unwrap_or(commit)
+}
+
+fn files(board: &Scoreboard) -> String {
+    let files: Vec<String> = board.tree_changed.iter().map(|f| clean::line(f.as_bytes(), QUOTE_MAX)).collect();
+    files.join(", ")
+}
+
+// `9 passed, 2 late (run deadline), 2 not run (sqlx, smoke)`.
+fn counts(board: &Scoreboard) -> String {
+    let words: Vec<Word> = board
+        .tasks()
+        .map(|(_, state)| match state {
+            State::Ended(record) => record.verdict.word(),
+            State::Waiting | State::Running(_) => Word::NotRun,
+        })
+        .collect();
+    let count = |word: Word| words.iter().filter(|&&w| w == word).count();
+    let mut parts = vec![format!("{} passed", count(Word::Passed))];
+    for word in [Word::Failed, Word::Late, Word::Cancelled, Word::NotRun] {
+        let note = match word {
+            Word::Late if board.run_late.is_some() => " (run deadline)".to_owned(),
+            Word::NotRun => {
+                let names =
+                    board.tasks().zip(&words).filter(|&(_, &w)| w == word).map(|((row, _), _)| row.name.as_str());
+                let names: Vec<&str> = names.collect();
+                if names.len() <= 4 { format!(" ({})", names.join(", ")) } else { String::new() }
+            }
+            _ => String::new(),
+        };
+        if count(word) > 0 {
+            parts.push(format!("{} {}{note}", count(word), word.to_string().replace('-', " ")));
+        }
+    }
+    parts.join(", ")
+}
+
+fn sender(board: &Scoreboard, pen: &Pen) -> String {
+    let Some((at, signal)) = board.stopped else { return "cancelled".to_owned() };
+    let from = match pen.style.surface {
+        Surface::Terminal => " from the terminal",
+        Surface::GitHub { .. } => " from the runner (job cancelled or its timeout-minutes)",
+        Surface::GitLab | Surface::Plain => "",
+    };
+    let asked = at.since(board.scene.began.monotonic);
+    let outer = board.scene.outer.filter(|&outer| asked + Duration::from_secs(1) >= outer);
+    let short =
+        outer.map_or("", |_| "; the outer limit fired first: it is shorter than queue + run, see cargo xtask plan");
+    format!("by {signal}{from}{short}")
+}
+
+fn first_cause(board: &Scoreboard, pen: &Pen, late: Option<Limit>) -> String {
+    let first = board.bad.iter().find_map(|(task, stopping)| {
+        board.ended().find(|(row, _)| row.name == *task).map(|(row, record)| (row, record, stopping.as_ref()))
+    });
+    let Some((row, record, stopping)) = first else {
+        return if late == Some(Limit::Run) { pen.field("first", "the run's own deadline") } else { String::new() };
+    };
+    let mut out = pen.field("first", &format!("{}: {}", row.name, cause(record)));
+    if let Verdict::Late(limit) = record.verdict {
+        out += &pen.field("judge", &judge(row, record, stopping));
+        out += &match limit {
+            Limit::Task => {
+                let place = format!("{}:{}", board.scene.suite, row.deadline_line);
+                pen.field("limit", &format!("{place}  deadline = \"{}\"", Human(row.deadline)))
+            }
+            Limit::Run => {
+                let place = format!("{}:{}", board.scene.suite, board.scene.deadline_line);
+                pen.field("limit", &format!("{place}  deadline = \"{}\" of [run]", Human(board.scene.deadline)))
+            }
+        };
+    }
+    if let Some(logs) = &board.logs
+        && record.started.is_some()
+    {
+        out += &pen.field("log", &format!("{logs}/{}.log", row.name));
+    }
+    out += &match (&row.fix, &record.verdict) {
+        (Some(fix), Verdict::Failed(_)) => pen.field("fix", &clean::line(fix.as_bytes(), QUOTE_MAX)),
+        _ => String::new(),
+    };
+    out + &pen.field("again", &again(board, &row.name))
+}
+
+fn cause(record: &TaskRecord) -> String {
+    let cause = clean::line(record.verdict.to_string().as_bytes(), QUOTE_MAX);
+    match (&record.verdict, forge::place(&record.tail)) {
+        (Verdict::Late(Limit::Task), _) => format!("no result within {}", Human(record.took)),
+        (Verdict::Failed(_), Some((file, line, _))) => format!("{file}:{line} ({cause})"),
+        _ => cause,
+    }
+}
+
+fn again(board: &Scoreboard, task: &TaskName) -> String {
+    format!("{} --only {task}  (its receipt will be partial)", board.scene.command)
+}
+
+// Hung is what has stopped to say anything, or takes far longer than it ever did; slow is what was still at work.
+fn judge(row: &Row, record: &TaskRecord, stopping: Option<&Stopping>) -> String {
+    let took = record.took;
+    let silent = stopping.and_then(|stopping| stopping.silent);
+    let worst = row.past.iter().max().copied();
+    let mut facts = Vec::new();
+    if let (Some(usual), Some(worst)) = (median(&row.past), worst) {
+        facts.push(format!("usual {}, worst of last {} {}", Human(usual), row.past.len(), Human(worst)));
+    }
+    if let Some(silent) = silent {
+        facts.push(format!("last output {} before", Human(silent)));
+    }
+    let quiet = silent.is_some_and(|silent| silent >= took / 2);
+    let busy = silent.is_some_and(|silent| silent < took / 10);
+    let verdict = match worst {
+        _ if quiet => "this looks hung, not slow",
+        Some(worst) if took >= worst * 2 && !busy => "this looks hung, not slow",
+        Some(_) | None if busy => "this looks slow, not hung",
+        Some(worst) if took < worst * 2 => "this looks slow, not hung",
+        _ => "hung or slow: nothing to compare with",
+    };
+    if facts.is_empty() { verdict.to_owned() } else { format!("{}: {verdict}", facts.join(", ")) }
+}
+
+fn times(board: &Scoreboard, pen: &Pen, verdict: Word, run: Duration) -> String {
+    let deadline = board.scene.deadline;
+    let queue = board.queue.unwrap_or(Duration::ZERO);
+    let headroom = if verdict == Word::Passed {
+        format!("   {}% headroom", 100u64.saturating_sub(percent(run, deadline)))
+    } else {
+        String::new()
+    };
+    let mut out = pen.field("queue", &format!("{} of {}", Human(queue), Human(board.scene.queue_budget)));
+    out += &pen.field("run", &format!("{} of {}{headroom}", Human(run), Human(deadline)));
+    if let (Word::Late, Some(outer), Some(won)) = (verdict, board.scene.outer, board.won) {
+        let spent = won.since(board.scene.began.monotonic) + run;
+        let spare = Human(outer.saturating_sub(spent));
+        out += &pen.field("outer", &format!("the caller's own limit is {}; {spare} to spare", Human(outer)));
+    }
+    out
+}
+
+fn closest(board: &Scoreboard) -> Option<(&Row, &TaskRecord)> {
+    board.ended().max_by_key(|(row, record)| percent(record.took, row.deadline))
+}
+
+// The task that has become slowest against its own past: the median of the newer half of its last ten passes against
+// the older half's. Only what is at least 20 % and a second slower is worth a line.
+fn trend(board: &Scoreboard) -> Option<String> {
+    let grown = |row: &Row, record: &TaskRecord| {
+        let mut runs: Vec<Duration> = row.past.iter().rev().take(9).rev().copied().collect();
+        runs.push(record.took);
+        let (older, newer) = runs.split_at(runs.len() / 2);
+        let (older, newer) = (median(older)?, median(newer)?);
+        let up = percent(newer, older).saturating_sub(100);
+        let worth = runs.len() >= 6 && up >= 20 && newer >= older + Duration::from_secs(1);
+        worth.then(|| (up, format!("{} up {up}% over the last {} runs", row.name, runs.len())))
+    };
+    board.ended().filter_map(|(row, record)| grown(row, record)).max().map(|(_, line)| line)
+}
+
+/// What share of a limit is used, in whole percent, rounded down.
+pub(super) fn percent(part: Duration, whole: Duration) -> u64 {
+    u64::try_from(part.as_millis() * 100 / whole.as_millis().max(1)).unwrap_or(u64::MAX)
+}
