@@ -16,10 +16,9 @@ use crate::verdict::{Limit, Verdict, Word};
 
 /// The ending for a `RunFinished`; nothing for any other event.
 pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
-    let Event::RunFinished { verdict, trouble, late, run, receipt, exit_code } = &stamped.event else {
+    let Event::RunFinished { verdict, late, run, receipt, exit_code } = &stamped.event else {
         return String::new();
     };
-    let trouble: Vec<String> = trouble.iter().map(|line| clean::line(line.as_bytes(), QUOTE_MAX)).collect();
     let clock = utc_clock(board.wall_ms(stamped.at));
     let counts = counts(board);
     let (verb, tone, head) = match verdict {
@@ -34,8 +33,8 @@ pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
         Word::NotRun => ("NOT-RUN", Tone::Bad, "nothing was run".to_owned()),
     };
     let mut out = pen.say(&clock, verb, tone, &head);
-    for line in trouble {
-        out += &pen.field("why", &line);
+    for line in &board.trouble {
+        out += &pen.field("why", line);
     }
     if *verdict == Word::NoVerdict {
         out += &pen.field("so", "nothing may rely on this run; run it again");

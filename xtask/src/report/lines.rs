@@ -53,6 +53,9 @@ impl Lines {
                 self.say(at, "Acquired", Tone::Good, &format!("{lock}{queued}"))
             }
             Event::Note { text } => self.say(at, "Note", Tone::Warn, &clean::line(text.as_bytes(), QUOTE_MAX)),
+            // Before the locks are won the ending follows at once and says it.
+            Event::Trouble { .. } if self.board.won.is_none() => String::new(),
+            Event::Trouble { text } => self.say(at, "TROUBLE", Tone::Bad, &clean::line(text.as_bytes(), QUOTE_MAX)),
             Event::RunStarted { run, tasks, slots, deadline } => {
                 let count = match (tasks.len(), self.board.scene.suite_tasks) {
                     (some, all) if some < all => format!("{some} of {all} tasks (partial)"),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Row, Scene};
+use super::lines::QUOTE_MAX;
+use super::{Row, Scene, clean};
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::{RunId, TaskName};
 use crate::time::Moment;
@@ -46,6 +47,8 @@ pub(super) struct Scoreboard {
     pub slots: usize,
     pub tree: Option<(Option<String>, usize)>,
     pub tree_changed: Vec<String>,
+    /// Why nobody may rely on the run, cleaned.
+    pub trouble: Vec<String>,
     pub run_late: Option<Duration>,
     pub stopped: Option<(Moment, Stop)>,
     /// Tasks that failed or were late, in the order in which they ended, with how they were stopped.
@@ -66,6 +69,7 @@ impl Scoreboard {
             queue: None,
             tree: None,
             tree_changed: Vec::new(),
+            trouble: Vec::new(),
             run_late: None,
             stopped: None,
             bad: Vec::new(),
@@ -123,6 +127,7 @@ impl Scoreboard {
                 self.stopped.get_or_insert((stamped.at, *signal));
             }
             Event::RunLate { run } => self.run_late = Some(*run),
+            Event::Trouble { text } => self.trouble.push(clean::line(text.as_bytes(), QUOTE_MAX)),
             Event::TreeChanged { files } => self.tree_changed.clone_from(files),
             Event::Queued { .. } | Event::Note { .. } | Event::RunFinished { .. } => {}
         }

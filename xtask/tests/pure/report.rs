@@ -93,7 +93,6 @@ pub fn finished(task: &str, verdict: Verdict, began: u64, took: u64) -> Event {
 pub fn over(verdict: Word, run: u64, exit_code: u8) -> Event {
     Event::RunFinished {
         verdict,
-        trouble: Vec::new(),
         late: None,
         run: ms(run),
         receipt: Some("receipts/r-20261130-140815-51d0aa10.json".to_owned()),
@@ -213,8 +212,8 @@ fn stopping(task: &str, late: Option<Limit>, signal: &str, took: u64) -> Event {
 
 fn ended(verdict: Word, late: Option<Limit>, run: u64, exit_code: u8) -> Event {
     match over(verdict, run, exit_code) {
-        Event::RunFinished { verdict, trouble, run, receipt, exit_code, .. } => {
-            Event::RunFinished { verdict, trouble, late, run, receipt, exit_code }
+        Event::RunFinished { verdict, run, receipt, exit_code, .. } => {
+            Event::RunFinished { verdict, late, run, receipt, exit_code }
         }
         other => other,
     }
@@ -274,12 +273,11 @@ fn waited() -> Vec<(u64, Event)> {
 
 fn refused() -> Vec<(u64, Event)> {
     let mut events = vec![waited().swap_remove(0)];
-    let trouble = vec!["the workstation lock did not come free within 32m".to_owned()];
+    events.push((1_920_000, Event::Trouble { text: "the workstation lock did not come free within 32m".to_owned() }));
     events.push((
         1_920_000,
         Event::RunFinished {
             verdict: Word::NotRun,
-            trouble,
             late: None,
             run: ms(0),
             receipt: Some("receipts/r-20261130-140531-a991bb00.json".to_owned()),
