@@ -124,6 +124,11 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
+/// `nearest` as the end of an error: `; did you mean "…"?`, or nothing.
+pub fn meant<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(wrong, known).map(|right| format!("; did you mean {right:?}?")).unwrap_or_default()
+}
+
 // Edit distance with neighbouring letters swapped counted as one edit: typing errors are mostly that.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(80).collect(), b.chars().take(80).collect());

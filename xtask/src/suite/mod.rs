@@ -3,14 +3,19 @@
 //! It owns the text and its errors. It never looks at the machine: whether a program is on PATH or a folder exists is
 //! asked later, of the values made here.
 
-mod graph;
+pub mod graph;
 mod parse;
+mod reader;
+mod value;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use crate::name::{Name, TaskName};
+
+/// The services that a suite can name, each with the oldest major version that works.
+pub const SERVICES: &[(&str, u32)] = &[("postgres", 14)];
 
 /// The parsed suite file. `Suite::parse` is the only door.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,11 +186,11 @@ pub struct Profile {
     pub skip: Vec<TaskName>,
 }
 
-/// One error of a suite file.
+/// One error of a suite file, or of what was selected from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuiteError {
-    /// Line in the file, from 1.
-    pub line: usize,
+    /// Line in the file, from 1; none where it is not the file that is wrong.
+    pub line: Option<usize>,
     /// What is wrong and, where there is one, the nearest right name.
     pub what: String,
 }
@@ -195,9 +200,13 @@ pub struct SuiteError {
 pub struct SuiteErrors(pub Vec<SuiteError>);
 
 impl SuiteErrors {
-    /// One line an error, each beginning `path:line: `.
+    /// One line an error, each beginning `path:line: ` where it has a line.
     pub fn display(&self, path: &str) -> String {
-        self.0.iter().map(|e| format!("{path}:{}: {}\n", e.line, e.what)).collect()
+        let line = |e: &SuiteError| match e.line {
+            Some(line) => format!("{path}:{line}: {}\n", e.what),
+            None => format!("{}\n", e.what),
+        };
+        self.0.iter().map(line).collect()
     }
 }
 
