@@ -1,1 +1,177 @@
-//! To be built.
+//! Words: names, times, verdicts, exit codes, and the record of a run.
+
+use std::time::Duration;
+
+use xtask::event::{Event, Stamped, TaskRecord};
+use xtask::name::{Name, RunId, nearest};
+use xtask::record::Record;
+use xtask::time::{Clocks, Human, Moment, parse_duration, utc, utc_clock};
+use xtask::verdict::{Cause, Exit, ExitStatus, Limit, Reason, Stop, Verdict, Word};
+
+#[test]
+fn a_name_is_a_safe_file_name() {
+    for good in ["a", "fmt", "test-pg", "build_release.2", "0", &"x".repeat(64)] {
+        assert_eq!(Name::parse(good).map(|name| name.as_str().to_owned()), Ok(good.to_owned()));
+    }
+    for bad in ["", ".", "..", "-a", "_a", "a/b", "A", "ä", "a b", "a\n", "a\0", &"x".repeat(65)] {
+        assert!(Name::parse(bad).is_err(), "{bad:?}");
+        assert!(serde_json::from_value::<Name>(bad.into()).is_err(), "{bad:?} through serde");
+    }
+}
+
+#[test]
+fn a_run_id_says_when_and_is_read_back_only_as_written() {
+    let run = RunId::new(1_796_047_330, 0x7c1e_09ab);
+    assert_eq!(run.as_str(), "r-20261130-140210-7c1e09ab");
+    assert_eq!(RunId::parse(run.as_str()), Ok(run));
+    assert_eq!(RunId::new(0, 1).as_str(), "r-19700101-000000-00000001");
+    for bad in
+        ["", "r-", "r-20261130-140210-7C1E09AB", "r-20261130-140210-7c1e09ab-", "r-2026113-140210-7c1e09ab", "../r"]
+    {
+        assert!(RunId::parse(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn the_nearest_name_is_what_was_meant_or_nothing() {
+    let known = ["deadline", "command", "needs", "mutex", "fix"];
+    for (wrong, meant) in [("dedline", "deadline"), ("comand", "command"), ("ndees", "needs"), ("mutxe", "mutex")] {
+        assert_eq!(nearest(wrong, known), Some(meant), "{wrong}");
+    }
+    assert_eq!(nearest("banana", known), None);
+    assert_eq!(nearest("", known), None);
+}
+
+#[test]
+fn lengths_read_as_people_write_them() {
+    let human = |ms| Human(Duration::from_millis(ms)).to_string();
+    let cases = [
+        (0, "0s"),
+        (4, "4ms"),
+        (400, "0.4s"),
+        (2_900, "2.9s"),
+        (30_000, "30s"),
+        (59_999, "59.9s"),
+        (60_000, "1m"),
+        (60_400, "1m00s"),
+        (71_097, "1m11s"),
+        (300_000, "5m"),
+        (3_720_000, "1h02m"),
+        (7_200_000, "2h"),
+    ];
+    for (ms, text) in cases {
+        assert_eq!(human(ms), text);
+    }
+    assert_eq!(parse_duration("1h 30m"), Ok(Duration::from_secs(5400)));
+    assert!(parse_duration("5").unwrap_err().contains("not a duration"));
+    assert!(parse_duration("-5s").is_err());
+}
+
+#[test]
+fn wall_clocks_are_utc_and_never_panic() {
+    assert_eq!(utc(1_796_047_330_999), "2026-11-30T14:02:10Z");
+    assert_eq!(utc_clock(1_796_047_330_999), "14:02:10");
+    assert_eq!(utc(u64::MAX), "9999-12-31T23:59:59Z");
+}
+
+#[test]
+fn moments_saturate() {
+    let (early, late) = (Moment::from_nanos(5), Moment::from_nanos(9));
+    assert_eq!(late.since(early), Duration::from_nanos(4));
+    assert_eq!(early.since(late), Duration::ZERO);
+    assert_eq!(late + Duration::MAX, Moment::from_nanos(u64::MAX));
+}
+
+#[test]
+fn a_suspended_machine_shows_in_the_boot_clock() {
+    let clocks = |monotonic, boot| Clocks {
+        monotonic: Moment::from_nanos(monotonic),
+        boot: Moment::from_nanos(boot),
+        wall_ms: 0,
+    };
+    assert_eq!(clocks(150, 950).suspended_since(&clocks(100, 200)), Duration::from_nanos(700));
+    assert_eq!(clocks(150, 250).suspended_since(&clocks(100, 200)), Duration::ZERO);
+}
+
+#[test]
+fn exit_codes_are_those_of_the_contract() {
+    let codes = [
+        (Exit::Passed, 0),
+        (Exit::Failed, 1),
+        (Exit::Usage, 2),
+        (Exit::Late, 3),
+        (Exit::NoLock, 4),
+        (Exit::Foreign, 5),
+        (Exit::Refused, 6),
+        (Exit::NoVerdict, 7),
+        (Exit::Cancelled(Stop::Int), 130),
+        (Exit::Cancelled(Stop::Term), 143),
+        (Exit::Cancelled(Stop::Hup), 129),
+    ];
+    for (exit, code) in codes {
+        assert_eq!(exit.code(), code, "{exit:?}");
+    }
+    let order = [Exit::Passed, Exit::Failed, Exit::Late, Exit::NoVerdict, Exit::Cancelled(Stop::Int)];
+    for pair in order.windows(2) {
+        assert_eq!(pair[0].max(pair[1]), pair[1]);
+        assert_eq!(pair[1].max(pair[0]), pair[1]);
+    }
+}
+
+fn finished(verdict: Verdict) -> Event {
+    Event::TaskFinished(TaskRecord {
+        task: Name::parse("t").unwrap(),
+        verdict,
+        started: None,
+        took: Duration::ZERO,
+        exit: None,
+        cpus: Vec::new(),
+        signals: Vec::new(),
+        leftovers: Vec::new(),
+        cpu_time: Duration::ZERO,
+        peak_kib: 0,
+        outputs: Vec::new(),
+        tail: Vec::new(),
+        log_lines: 0,
+    })
+}
+
+#[track_caller]
+fn ends(events: &[Event], word: Word, exit: Exit) {
+    let mut record = Record::default();
+    for event in events {
+        record.on(&Stamped { at: Moment::default(), event: event.clone() });
+    }
+    assert_eq!((record.result(), record.exit()), (word, exit), "{events:?}");
+}
+
+#[test]
+fn the_result_of_a_run_follows_from_its_events() {
+    let passed = || finished(Verdict::Passed);
+    let failed = || finished(Verdict::Failed(Cause::Exit(ExitStatus::Code(1))));
+    let late = || finished(Verdict::Late(Limit::Task));
+    let skipped = || finished(Verdict::NotRun(Reason::Needs(Name::parse("t").unwrap())));
+    let run_late = || Event::RunLate { run: Duration::ZERO };
+    let trouble = || Event::Trouble { text: "slept".to_owned() };
+    let changed = || Event::TreeChanged { files: vec!["a".to_owned()] };
+    let stop = || Event::StopAsked { signal: Stop::Term, again: false };
+
+    ends(&[passed(), passed()], Word::Passed, Exit::Passed);
+    ends(&[passed(), failed(), skipped()], Word::Failed, Exit::Failed);
+    ends(&[passed(), skipped()], Word::Failed, Exit::Failed);
+    ends(&[failed(), late()], Word::Late, Exit::Late);
+    ends(&[passed(), run_late()], Word::Late, Exit::Late);
+    ends(&[late(), run_late(), trouble()], Word::NoVerdict, Exit::NoVerdict);
+    ends(&[passed(), changed()], Word::NoVerdict, Exit::NoVerdict);
+    ends(&[late(), trouble(), stop()], Word::Cancelled, Exit::Cancelled(Stop::Term));
+    ends(&[], Word::Failed, Exit::Failed);
+}
+
+#[test]
+fn the_first_request_to_stop_counts() {
+    let mut record = Record::default();
+    for signal in [Stop::Hup, Stop::Int] {
+        record.on(&Stamped { at: Moment::default(), event: Event::StopAsked { signal, again: false } });
+    }
+    assert_eq!(record.exit(), Exit::Cancelled(Stop::Hup));
+}
