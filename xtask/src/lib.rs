@@ -3,6 +3,7 @@
 //! reading order, and a module uses floors below its own only (tests/house holds the table).
 
 // Floor 0, pure: words.
+pub mod digest;
 pub mod name;
 pub mod time;
 pub mod verdict;
