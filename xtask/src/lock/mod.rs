@@ -1,1 +1,281 @@
-//! Stub.
+//! The workstation lock and the worktree lock: whoever LISTENS on a TCP port of 127.0.0.1 holds it.
+//!
+//! The kernel owns the lock and frees it however the holder dies: there is no stale state and nothing to reclaim. This
+//! module owns the ports, the wait, the answers to those who ask, and who has a port that is not ours. It never decides
+//! what is done under the lock.
+
+pub mod banner;
+pub mod holder;
+pub mod news;
+pub mod port;
+pub mod stranger;
+pub mod wait;
+mod waiter;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::event::Event;
+use crate::name::RunId;
+use crate::sys;
+use crate::time::{Clocks, Moment, millis};
+use crate::verdict::{Exit, Stop};
+
+use banner::{Asking, Claim};
+pub use holder::{HeldLock, RunnersCopy, namespace};
+pub use port::{PortError, Ports};
+use wait::{Failure, Stranger, Wait};
+pub use waiter::StopAsked;
+
+/// The variable that tells a process which runs it is a part of: `RUN/TASK`, outermost first, joined by `:`.
+pub const MARK: &str = "XTASK_MARK";
+
+/// Which lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The whole machine.
+    Workstation,
+    /// One working directory.
+    Worktree,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Workstation => "workstation",
+            Self::Worktree => "worktree",
+        })
+    }
+}
+
+/// Who wants a lock, as those who wait for it will read.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The run.
+    pub run: RunId,
+    /// `local`, `ci`, `release`, or what else asks.
+    pub caller: String,
+    /// The repository's name, if there is one.
+    pub repository: Option<String>,
+    /// The folder that the run holds or works in.
+    pub folder: String,
+    /// The commit, if there is one.
+    pub commit: Option<String>,
+    /// What it runs.
+    pub command: String,
+    /// The run deadline: how long it will hold the lock at most.
+    pub deadline: Duration,
+}
+
+/// How long to wait, and what ends the wait before.
+#[derive(Clone)]
+pub struct Patience<'a> {
+    /// All clocks at the program's first line: the budget counts from there.
+    pub began: Clocks,
+    /// The queue budget; zero is one try.
+    pub budget: Duration,
+    /// Where a request to stop comes from.
+    pub stop: StopAsked<'a>,
+    /// The runs that this process is a part of: the text of `XTASK_MARK`, empty if it is not set.
+    pub mark: &'a str,
+}
+
+/// Why there is no lock. Its text has several lines, the first for itself.
+#[derive(Debug)]
+pub enum NotHeld {
+    /// The budget is spent.
+    BudgetSpent {
+        /// Who held it, and who was waited for.
+        text: Vec<String>,
+    },
+    /// Somebody asked to stop.
+    Cancelled(Stop),
+    /// Whoever has the port is not xtask.
+    Foreign {
+        /// Who it is, as far as it can be seen, and what to do.
+        text: Vec<String>,
+    },
+    /// The holder is a run that this process is a part of.
+    Nested {
+        /// The lock.
+        scope: Scope,
+        /// The outer run.
+        run: String,
+        /// What it says it is.
+        who: String,
+    },
+    /// The port cannot be listened on, for another reason than that it is in use; or it was won and cannot be answered for.
+    Bind {
+        /// The port.
+        port: u16,
+        /// The reason.
+        error: io::Error,
+    },
+}
+
+impl NotHeld {
+    /// The exit code that says so.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::BudgetSpent { .. } => Exit::NoLock,
+            Self::Cancelled(stop) => Exit::Cancelled(*stop),
+            Self::Foreign { .. } => Exit::Foreign,
+            Self::Nested { .. } | Self::Bind { .. } => Exit::Usage,
+        }
+    }
+}
+
+impl fmt::Display for NotHeld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BudgetSpent { text } | Self::Foreign { text } => f.write_str(&text.join("\n   ")),
+            Self::Cancelled(stop) => write!(f, "cancelled by {stop} while waiting; nothing was run"),
+            Self::Nested { scope, run, who } => write!(
+                f,
+                "this call is a part of run {run}, which holds the {scope} lock itself ({who}): it would wait for its own \
+                 end; call the command itself in place of xtask"
+            ),
+            Self::Bind { port, error } => write!(f, "cannot listen on 127.0.0.1:{port}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for NotHeld {}
+
+/// Both locks of a run, won in this order: the folder, then the machine, so that nobody holds the machine while it waits
+/// for a folder. They are let go of the other way round.
+#[must_use = "the locks are free again once this is dropped"]
+#[derive(Debug)]
+pub struct HeldLocks {
+    /// The machine.
+    pub workstation: HeldLock,
+    /// The folder.
+    pub worktree: HeldLock,
+    /// All clocks when the second one was won.
+    pub won: Clocks,
+}
+
+impl HeldLocks {
+    /// Tells those who ask that so many of all tasks are done.
+    pub fn set_progress(&self, done: usize, tasks: usize) {
+        for lock in [&self.workstation, &self.worktree] {
+            lock.say(|claim| (claim.done, claim.tasks) = (Some(done as u64), Some(tasks as u64)));
+        }
+    }
+}
+
+/// Waits for both locks, out of one budget. `folder` is the working directory to hold. Every piece of news on the wait
+/// goes to `tell` as `Event::Queued`. Errors with why there is no lock; what was won is free again then.
+pub fn acquire_both(
+    ports: &Ports,
+    folder: &Path,
+    identity: &Identity,
+    patience: &Patience,
+    tell: &mut dyn FnMut(Event),
+) -> Result<HeldLocks, NotHeld> {
+    let port = ports.worktree_for(folder).map_err(|error| NotHeld::Bind { port: *ports.worktrees.start(), error })?;
+    let worktree = acquire(Scope::Worktree, port, identity, patience, tell)?;
+    let longest = patience.budget + identity.deadline;
+    let gone = patience.began.wall_ms + millis(longest);
+    worktree.say(|claim| (claim.queued, claim.free_at_ms) = (Some(true), Some(gone)));
+    let workstation = acquire(Scope::Workstation, ports.workstation, identity, patience, tell)?;
+    let won = sys::clocks();
+    worktree.say(|claim| (claim.queued, claim.free_at_ms) = (None, Some(won.wall_ms + millis(identity.deadline))));
+    Ok(HeldLocks { workstation, worktree, won })
+}
+
+/// Waits for one lock. The same as `acquire_both` otherwise.
+pub fn acquire(
+    scope: Scope,
+    port: u16,
+    identity: &Identity,
+    patience: &Patience,
+    tell: &mut dyn FnMut(Event),
+) -> Result<HeldLock, NotHeld> {
+    let bind = |error| NotHeld::Bind { port, error };
+    let (began, budget) = (patience.began.monotonic, patience.budget);
+    let marks = patience.mark.split(':').filter_map(|part| Some(part.split_once('/')?.0.to_owned())).collect();
+    let seed = u64::from(sys::random().map_err(bind)?);
+    let mut wait = Wait::new(began, budget, marks, seed);
+    let claim = Claim {
+        scope: Some(scope.to_string()),
+        run: Some(identity.run.to_string()),
+        caller: Some(identity.caller.clone()),
+        repository: identity.repository.clone(),
+        folder: Some(identity.folder.clone()),
+        commit: identity.commit.clone(),
+        command: Some(identity.command.clone()),
+        ..holder::here()
+    }
+    .trimmed();
+    let scope_text = scope.to_string();
+    let folder = claim.folder.clone().unwrap_or_default();
+    let scene = |now: Clocks| news::Scene {
+        scope: &scope_text,
+        port,
+        folder: &folder,
+        wall_ms: now.wall_ms,
+        end_ms: now.wall_ms + millis((began + budget).since(now.monotonic)),
+        waited: now.monotonic.since(began),
+        budget,
+    };
+    let asking = |now: Moment| Asking {
+        waited_us: u64::try_from(now.since(began).as_micros()).unwrap_or(u64::MAX),
+        run: identity.run.to_string(),
+    };
+    let ended = waiter::drive(&mut wait, port, &asking, patience.stop, &mut |_, news| {
+        let now = sys::clocks();
+        let waited = now.monotonic.since(began);
+        tell(Event::Queued { scope: scope_text.clone(), port, text: news::lines(news, &scene(now)), waited, budget });
+    });
+    let now = sys::clocks();
+    match ended {
+        waiter::Ended::Won(listener) => {
+            let free_at_ms = Some(now.wall_ms + millis(identity.deadline));
+            HeldLock::new(listener, port, Claim { since_ms: Some(now.wall_ms), free_at_ms, ..claim }).map_err(bind)
+        }
+        waiter::Ended::Error(error) => Err(bind(error)),
+        waiter::Ended::Failed(Failure::Cancelled(stop)) => Err(NotHeld::Cancelled(stop)),
+        waiter::Ended::Failed(Failure::Spent) => {
+            Err(NotHeld::BudgetSpent { text: news::spent(&scene(now), wait.holder(), &wait.behind(now.monotonic)) })
+        }
+        waiter::Ended::Failed(Failure::Nested(run)) => {
+            Err(NotHeld::Nested { scope, run, who: wait.holder().map(news::who).unwrap_or_default() })
+        }
+        waiter::Ended::Failed(Failure::Stranger(how)) => Err(NotHeld::Foreign { text: foreign(scope, port, &how) }),
+    }
+}
+
+// Who the stranger is, as far as it can be seen from here, and what to do.
+fn foreign(scope: Scope, port: u16, how: &Stranger) -> Vec<String> {
+    let what = if matches!(how, Stranger::NotListening) { "what has it" } else { "what listens there" };
+    let mut text = vec![format!("127.0.0.1:{port} is the {scope} lock's port, and {what} is not xtask")];
+    text.push(match how {
+        Stranger::Said(said) => format!("heard     {said:?}"),
+        Stranger::HangsUp => "heard     nothing: it takes connections and ends them".to_owned(),
+        Stranger::Silent => "heard     nothing for 2s, twice, on accepted connections".to_owned(),
+        Stranger::Elsewhere => "heard     nothing for 2s, twice".to_owned(),
+        Stranger::NotListening => format!("seen      for 2s: {}", stranger::taken_by(port)),
+    });
+    match (how, stranger::listener(port)) {
+        (Stranger::NotListening, _) => {}
+        (_, Some(found)) => {
+            text.push(format!("listener  {} on {}", stranger::names(&found.owners, found.uid), found.local));
+            if found.owners.is_empty() {
+                text.push(format!("find it   in that distribution, or as that user: ss -ltnp 'sport = :{port}'"));
+            }
+        }
+        (_, None) => text.push(
+            "listener  none is visible in this system: where WSL mirrors the network of Windows, it is a program of Windows"
+                .to_owned(),
+        ),
+    }
+    text.push("nothing   was run; without the lock two runs could share this machine".to_owned());
+    text.push(
+        "to fix    stop that program, or set XTASK_LOCK_PORT and XTASK_WORKTREE_PORTS for EVERY caller of this machine"
+            .to_owned(),
+    );
+    text
+}

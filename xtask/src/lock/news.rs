@@ -1,0 +1,153 @@
+//! The lines that people read while they wait, and when the wait ends without the lock. Pure text.
+//!
+//! What a holder says of itself is shown as its claim, already cut and cleaned (`banner`).
+
+use std::time::Duration;
+
+use crate::lock::banner::Claim;
+use crate::lock::wait::News;
+use crate::time::{Human, utc_clock};
+
+/// What the lines need to know of the wait beside the news.
+#[derive(Debug, Clone)]
+pub struct Scene<'a> {
+    /// `workstation` or `worktree`.
+    pub scope: &'a str,
+    /// The port.
+    pub port: u16,
+    /// The folder that this waiter wants to hold or work in, as it would say it itself.
+    pub folder: &'a str,
+    /// Now, in milliseconds since 1970.
+    pub wall_ms: u64,
+    /// When the budget ends, in milliseconds since 1970.
+    pub end_ms: u64,
+    /// How long the run has waited.
+    pub waited: Duration,
+    /// The whole budget.
+    pub budget: Duration,
+}
+
+/// The lines of one piece of news. The first stands for itself.
+pub fn lines(news: &News, scene: &Scene) -> Vec<String> {
+    let Scene { scope, port, .. } = scene;
+    let budget = format!("waited {} of {}", Human(whole(scene.waited)), Human(scene.budget));
+    match news {
+        News::Held { claim, again } => {
+            let mut first = format!("{scope} lock 127.0.0.1:{port} is held{}", since(claim));
+            let who = who(claim);
+            match (again, who.is_empty()) {
+                (true, _) => first.push_str(" by the same"),
+                (false, true) => first.push_str(" by a version of xtask that says no more"),
+                (false, false) => first.push_str(&format!(" by one that says it is {who}")),
+            }
+            first.push_str(&progress(claim));
+            first.push_str(&until(claim, scene));
+            let mut lines = vec![first];
+            if let (false, Some(ahead)) = (*again, ahead(claim)) {
+                lines.push(ahead);
+            }
+            if let Some(folder) = claim.folder.as_deref().filter(|_| claim.scope.as_deref() == Some("worktree"))
+                && folder != scene.folder
+            {
+                lines.push(format!(
+                    "it holds another folder, {folder}, that shares port {port} with {}: the two take turns",
+                    scene.folder
+                ));
+            }
+            lines.push(format!("{budget}, ends {}", utc_clock(scene.end_ms)));
+            lines
+        }
+        News::NotAccepted => vec![
+            format!(
+                "{scope} lock 127.0.0.1:{port} is taken and nobody answers: a holder that is stopped or starved, or a \
+                 program that never accepts"
+            ),
+            format!("{budget}; see: cargo xtask lock status"),
+        ],
+        News::NoAnswer(why) => {
+            vec![format!("{scope} lock 127.0.0.1:{port} is taken and its holder cannot be asked: {why}"), budget]
+        }
+    }
+}
+
+/// Who the holder says it is: `ci, root in Ubuntu-ci, acme/orders at 4be1f09, run r-…`. Empty if it says nothing.
+pub fn who(claim: &Claim) -> String {
+    let mut parts: Vec<String> = claim.caller.iter().cloned().collect();
+    match (&claim.user, &claim.distribution) {
+        (Some(user), Some(distribution)) => parts.push(format!("{user} in {distribution}")),
+        (Some(one), None) | (None, Some(one)) => parts.push(one.clone()),
+        (None, None) => {}
+    }
+    let commit = claim.commit.as_deref().map(|commit| commit.chars().take(7).collect::<String>());
+    match (&claim.repository, commit) {
+        (Some(repository), Some(commit)) => parts.push(format!("{repository} at {commit}")),
+        (Some(one), None) => parts.push(one.clone()),
+        (None, Some(one)) => parts.push(one),
+        (None, None) => {}
+    }
+    if let (None, Some(command)) = (&claim.repository, &claim.command) {
+        parts.push(format!("running {command}"));
+    }
+    parts.extend(claim.run.iter().map(|run| format!("run {run}")));
+    parts.join(", ")
+}
+
+/// ` since 14:02:10`, where the holder says it.
+pub fn since(claim: &Claim) -> String {
+    claim.since_ms.map(|since| format!(" since {}", utc_clock(since))).unwrap_or_default()
+}
+
+/// `; 9 of 13 tasks done`, where the holder says it.
+pub fn progress(claim: &Claim) -> String {
+    match (claim.queued, claim.done, claim.tasks) {
+        (Some(true), ..) => "; it waits for the workstation itself".to_owned(),
+        (_, Some(done), Some(tasks)) => format!("; {done} of {tasks} tasks done"),
+        _ => String::new(),
+    }
+}
+
+/// `1 more waits, since 14:03:55`, where the holder says that somebody does.
+pub fn ahead(claim: &Claim) -> Option<String> {
+    let waiting = claim.waiting.filter(|&count| count > 0)?;
+    let verb = if waiting == 1 { "waits" } else { "wait" };
+    let since = claim.waiting_since_ms.map(|since| format!(", the first since {}", utc_clock(since)));
+    Some(format!("{waiting} more {verb} for it{}", since.unwrap_or_default()))
+}
+
+fn until(claim: &Claim, scene: &Scene) -> String {
+    let Some(free) = claim.free_at_ms else { return String::new() };
+    let at = utc_clock(free);
+    if free > scene.end_ms {
+        format!("; free at {at} at the latest, which is after your budget ends at {}", utc_clock(scene.end_ms))
+    } else {
+        format!("; free at {at} at the latest")
+    }
+}
+
+/// The lines after a wait whose budget is spent. `behind` are the holders that were waited for and how long.
+pub fn spent(scene: &Scene, holder: Option<&Claim>, behind: &[(&Claim, Duration)]) -> Vec<String> {
+    let Scene { scope, port, .. } = scene;
+    let mut lines = vec![if scene.budget.is_zero() {
+        format!("the {scope} lock 127.0.0.1:{port} is taken, and a budget of 0s is one try; nothing was run")
+    } else {
+        format!("the {scope} lock 127.0.0.1:{port} did not come free within {}; nothing was run", Human(scene.budget))
+    }];
+    if let Some(claim) = holder {
+        let who = Some(who(claim)).filter(|who| !who.is_empty()).unwrap_or_else(|| "says nothing of itself".to_owned());
+        let free = claim.free_at_ms.map(|free| format!("; free at {} at the latest", utc_clock(free)));
+        lines.push(format!("holder   {who}{}{}", since(claim), free.unwrap_or_default()));
+    }
+    if behind.len() > 1 {
+        let one = |(claim, time): &(&Claim, Duration)| {
+            let name = claim.run.as_deref().or(claim.caller.as_deref()).unwrap_or("somebody");
+            format!("{name} {}", Human(whole(*time)))
+        };
+        lines.push(format!("waited   behind {}", behind.iter().map(one).collect::<Vec<_>>().join(", then ")));
+    }
+    lines
+}
+
+// Whole seconds: more digits say nothing about a wait.
+fn whole(length: Duration) -> Duration {
+    Duration::from_secs(length.as_secs())
+}
