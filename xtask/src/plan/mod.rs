@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::name::{Name, TaskName, meant};
-use crate::suite::{OnFailure, PoolSize, Suite, SuiteError, SuiteErrors, Task, graph};
+use crate::suite::{OnFailure, PoolSize, Suite, SuiteError, SuiteErrors, Task, Weight, graph};
 use crate::time::Human;
 
 /// What of the suite to run.
@@ -99,6 +99,17 @@ impl Plan {
     /// The part of the run deadline in which tasks may run.
     pub fn time_for_tasks(&self) -> Duration {
         self.deadline.saturating_sub(self.wrap_up)
+    }
+
+    /// What a reader of the suite might not expect of this plan, a line each: tasks that get fewer CPUs than they ask for.
+    pub fn notes(&self, suite: &Suite) -> Vec<String> {
+        let note = |task: &Planned| match suite.task(&task.name)?.cpus {
+            Weight::Cpus(cpus) if cpus > self.slots => {
+                Some(format!("task {} asks for {cpus} cpus and gets all there are: {}", task.name, self.slots))
+            }
+            _ => None,
+        };
+        self.tasks.iter().filter_map(note).collect()
     }
 
     // What no order of the tasks could fit into the run: a path of needs, or all the work on all the slots.

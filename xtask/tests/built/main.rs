@@ -4,6 +4,7 @@
 
 mod archive;
 mod lock;
+mod plan;
 mod process;
 mod repo;
 mod verify;
