@@ -1,5 +1,7 @@
 //! The plan: a suite made concrete for one machine and one selection. It runs nothing and reads nothing.
 
+pub mod line;
+pub mod order;
 pub mod schedule;
 pub mod slots;
 

@@ -1,12 +1,25 @@
 //! The schedule of a run as a pure state machine: what happened, and when, in; what to do out.
 //!
-//! It owns every rule about order, slots, mutexes, deadlines and verdicts. It never touches a process or a clock.
+//! It owns every rule about deadlines, stopping and verdicts; who goes next is the line's matter. It never touches a
+//! process or a clock.
+//!
+//! A task's verdict goes by what came first. Each limit and each stop has its moment: the task's deadline, the cut of the
+//! run, the signal of somebody who cancelled. If the leader ended after one of them, the earliest of those is the
+//! verdict, whatever its exit code: a task that needed a signal has not passed. If it ended before all of them, or in the
+//! same nanosecond, it ended by itself, even if the signal was on its way, and its own troubles count in this order: the
+//! exit status, the log over its limit, what it left behind, what it should have made.
+//!
+//! The run is cut at `won + deadline - wrap-up`. No grace reaches beyond the cut by more than one `stop-grace`: what is
+//! left of the wrap-up (2 s at least, the suite file sees to that) is there for killing, sweeping and the receipt.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::Plan;
+use super::line::{Jobs, Line};
+use super::order::order;
+use crate::suite::OnFailure;
 use crate::time::Moment;
-use crate::verdict::{ExitStatus, Limit, Stop, Verdict};
+use crate::verdict::{Cause, ExitStatus, Limit, Reason, Stop, Verdict, Word};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,33 +83,327 @@ pub enum Why {
     LogFull,
     /// The run is cancelled.
     Cancelled(Stop),
-    /// Another task failed and `on-failure = "stop"`.
+    /// Another task failed and `on-failure = "stop"`. Its verdict is `Cancelled(Stop::Term)`, the signal it got, though
+    /// nobody cancelled the run.
     OnFailure,
-    /// The run cannot have a verdict any more.
+    /// The run cannot have a verdict any more. Its verdict is `Cancelled(Stop::Term)`.
     NoVerdict,
 }
 
 /// The state machine. `on` is the only way to change it.
 #[derive(Debug)]
 pub struct Schedule {
-    _won: Moment,
-    _plan: Plan,
+    plan: Plan,
+    jobs: Arc<Jobs>,
+    line: Line,
+    states: Vec<State>,
+    /// Tasks that hold slots.
+    active: Vec<usize>,
+    /// Tasks without a verdict.
+    open: usize,
+    /// When the run stops its tasks.
+    cut: Moment,
+    /// When the last grace ends.
+    graces_end: Moment,
+    /// Why, and since when, nothing starts any more.
+    halt: Option<Halt>,
+    /// Somebody asked to stop.
+    stop_asked: bool,
+    /// Why everything is killed, without a grace.
+    at_once: Option<Why>,
+    done: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting,
+    Starting,
+    Running(Running),
+    Over,
+}
+
+#[derive(Debug)]
+struct Running {
+    deadline: Moment,
+    log_full: Option<u64>,
+    stop: Option<Stopping>,
+}
+
+#[derive(Debug)]
+struct Stopping {
+    /// What the task is if it ended after it was asked, unless a limit before `since` says otherwise.
+    verdict: Verdict,
+    since: Moment,
+    asked: Moment,
+    /// The end of the grace; none once killed.
+    kill_at: Option<Moment>,
+}
+
+#[derive(Debug, Clone)]
+struct Halt {
+    reason: Reason,
+    since: Moment,
+}
+
+impl Halt {
+    // The signal for what runs, why, and what that makes of it.
+    fn stops(&self) -> (Stop, Why, Verdict) {
+        match self.reason {
+            Reason::Cancelled(stop) => (stop, Why::Cancelled(stop), Verdict::Cancelled(stop)),
+            Reason::RunDeadline => (Stop::Term, Why::Late(Limit::Run), Verdict::Late(Limit::Run)),
+            Reason::NoVerdict => (Stop::Term, Why::NoVerdict, Verdict::Cancelled(Stop::Term)),
+            Reason::OnFailure | Reason::Needs(_) => (Stop::Term, Why::OnFailure, Verdict::Cancelled(Stop::Term)),
+        }
+    }
 }
 
 impl Schedule {
     /// A run of `plan` whose clock started at `won`.
     pub fn new(plan: &Plan, won: Moment) -> Self {
-        Self { _won: won, _plan: plan.clone() }
+        let jobs = Arc::new(Jobs::new(plan));
+        let line = Line::new(Arc::clone(&jobs), order(plan, &jobs));
+        Self {
+            plan: plan.clone(),
+            jobs,
+            line,
+            states: plan.tasks.iter().map(|_| State::Waiting).collect(),
+            active: Vec::new(),
+            open: plan.tasks.len(),
+            cut: won + plan.deadline.saturating_sub(plan.wrap_up),
+            graces_end: won + plan.deadline.saturating_sub(plan.wrap_up.saturating_sub(plan.stop_grace)),
+            halt: None,
+            stop_asked: false,
+            at_once: None,
+            done: false,
+        }
     }
 
-    /// Takes what happened at `now` and says what to do, in this order.
-    pub fn on(&mut self, _now: Moment, _input: Input) -> Vec<Action> {
-        vec![Action::Done]
+    /// Takes what happened at `now` and says what to do, in this order. `now` never goes back.
+    pub fn on(&mut self, now: Moment, input: Input) -> Vec<Action> {
+        let mut out = Vec::new();
+        // What ended is let go before the clock is looked at: it is judged by when it ended, not by when that was heard of.
+        // What is asked for comes after: a deadline that has passed meanwhile was there first.
+        if matches!(input, Input::LogFull(..) | Input::Stop(_) | Input::NoVerdict) {
+            self.look_at_the_clock(now, &mut out);
+        }
+        match input {
+            Input::Tick => {}
+            Input::Started(task) => self.started(now, task, &mut out),
+            Input::NotStarted(task, verdict) => self.not_started(now, task, verdict, &mut out),
+            Input::Ended(task, ending) => self.ended(now, task, &ending, &mut out),
+            Input::LogFull(task, limit) => self.log_full(now, task, limit, &mut out),
+            Input::Stop(stop) => self.stop(now, stop, &mut out),
+            Input::NoVerdict => self.no_verdict(now, &mut out),
+        }
+        self.look_at_the_clock(now, &mut out);
+        while self.halt.is_none()
+            && let Some((task, slots)) = self.line.next(now)
+        {
+            self.states[task] = State::Starting;
+            self.active.push(task);
+            out.push(Action::Start(task, slots));
+        }
+        if self.open == 0 && !self.done {
+            self.done = true;
+            out.push(Action::Done);
+        }
+        out
     }
 
-    /// When a `Tick` is due at the latest.
+    /// When a `Tick` is due at the latest; none if only a task can bring news.
     pub fn wake_at(&self) -> Option<Moment> {
-        let _ = Duration::ZERO;
-        None
+        let tasks = self.active.iter().filter_map(|&task| match &self.states[task] {
+            State::Running(Running { stop: None, deadline, .. }) => Some(*deadline),
+            State::Running(Running { stop: Some(stop), .. }) => stop.kill_at,
+            _ => None,
+        });
+        tasks.chain((self.halt.is_none() && !self.done).then_some(self.cut)).min()
+    }
+
+    fn started(&mut self, now: Moment, task: usize, out: &mut Vec<Action>) {
+        assert!(matches!(self.states[task], State::Starting), "task {task} started, but is {:?}", self.states[task]);
+        let deadline = now + self.plan.tasks[task].deadline;
+        self.states[task] = State::Running(Running { deadline, log_full: None, stop: None });
+        self.line.expect(task, now + self.jobs.jobs[task].estimate);
+        self.stop_task(now, task, out);
+    }
+
+    fn not_started(&mut self, now: Moment, task: usize, verdict: Verdict, out: &mut Vec<Action>) {
+        assert!(matches!(self.states[task], State::Starting), "task {task} not started, but {:?}", self.states[task]);
+        self.let_go(task);
+        self.look_at_the_clock(now, out);
+        self.settle(now, task, verdict, out);
+    }
+
+    fn ended(&mut self, now: Moment, task: usize, ending: &Ending, out: &mut Vec<Action>) {
+        let State::Running(running) = &self.states[task] else {
+            panic!("task {task} ended, but is {:?}", self.states[task])
+        };
+        let verdict = self.judge(running, ending);
+        self.let_go(task);
+        if verdict == Verdict::Late(Limit::Run) {
+            self.cut_run(now, out);
+        }
+        self.look_at_the_clock(now, out);
+        self.settle(now, task, verdict, out);
+    }
+
+    fn judge(&self, running: &Running, ending: &Ending) -> Verdict {
+        let after = |limit: Moment| limit < ending.at; // exactly at it is in time
+        let stop = running.stop.iter().filter(|stop| after(stop.asked)).map(|stop| (stop.since, stop.verdict.clone()));
+        let late = [(running.deadline, Verdict::Late(Limit::Task)), (self.cut, Verdict::Late(Limit::Run))];
+        let limits = late.into_iter().filter(|&(limit, _)| after(limit));
+        // Of equal moments the first counts: a task's own deadline says more than the run's.
+        if let Some((_, verdict)) = limits.chain(stop).min_by_key(|&(since, _)| since) {
+            return verdict;
+        }
+        let cause = if ending.status != ExitStatus::Code(0) {
+            Cause::Exit(ending.status)
+        } else if let Some(limit) = running.log_full {
+            Cause::LogLimit(limit)
+        } else if ending.leftovers_fail && !ending.leftovers.is_empty() {
+            Cause::Leftovers(ending.leftovers.clone())
+        } else if let Some(trouble) = &ending.trouble {
+            Cause::Output(trouble.clone())
+        } else {
+            return Verdict::Passed;
+        };
+        Verdict::Failed(cause)
+    }
+
+    // Whatever is due by now, in the order in which it became due.
+    fn look_at_the_clock(&mut self, now: Moment, out: &mut Vec<Action>) {
+        for task in self.active.clone() {
+            if let State::Running(Running { stop: None, deadline, .. }) = self.states[task]
+                && deadline <= now.min(self.cut)
+            {
+                self.ask(now, task, (Stop::Term, Why::Late(Limit::Task), Verdict::Late(Limit::Task)), deadline, out);
+            }
+        }
+        if self.cut <= now && self.open > 0 {
+            self.cut_run(now, out);
+        }
+        for task in self.active.clone() {
+            if let State::Running(Running { stop: Some(stop), .. }) = &self.states[task]
+                && stop.kill_at.is_some_and(|kill_at| kill_at <= now)
+            {
+                self.kill(now, task, Why::GraceOver, out);
+            }
+        }
+    }
+
+    fn log_full(&mut self, now: Moment, task: usize, limit: u64, out: &mut Vec<Action>) {
+        // The log may have been looked at just after the task ended: that is no mistake.
+        if let State::Running(running) = &mut self.states[task] {
+            running.log_full = Some(limit);
+            self.ask(now, task, (Stop::Term, Why::LogFull, Verdict::Failed(Cause::LogLimit(limit))), now, out);
+        }
+    }
+
+    fn stop(&mut self, now: Moment, stop: Stop, out: &mut Vec<Action>) {
+        if self.stop_asked {
+            self.at_once = self.at_once.or(Some(Why::Cancelled(stop)));
+        }
+        self.stop_asked = true;
+        self.halt(now, Halt { reason: Reason::Cancelled(stop), since: now }, out);
+    }
+
+    fn no_verdict(&mut self, now: Moment, out: &mut Vec<Action>) {
+        self.at_once = self.at_once.or(Some(Why::NoVerdict));
+        self.halt(now, Halt { reason: Reason::NoVerdict, since: now }, out);
+    }
+
+    // Cuts the run, unless it has ended for another reason before: then nothing is left to cut.
+    fn cut_run(&mut self, now: Moment, out: &mut Vec<Action>) {
+        if self.halt.is_none() {
+            out.push(Action::RunLate);
+            self.halt(now, Halt { reason: Reason::RunDeadline, since: self.cut }, out);
+        }
+    }
+
+    // From here on nothing starts. The first reason stays.
+    fn halt(&mut self, now: Moment, halt: Halt, out: &mut Vec<Action>) {
+        let reason = self.halt.get_or_insert(halt).reason.clone();
+        for task in self.active.clone() {
+            self.stop_task(now, task, out);
+        }
+        for task in 0..self.states.len() {
+            if matches!(self.states[task], State::Waiting) {
+                self.not_run(task, reason.clone(), out);
+            }
+        }
+    }
+
+    // Stops a task that runs though nothing should any more.
+    fn stop_task(&mut self, now: Moment, task: usize, out: &mut Vec<Action>) {
+        if let Some(halt) = self.halt.clone() {
+            match self.at_once {
+                Some(why) => self.kill(now, task, why, out),
+                None => self.ask(now, task, halt.stops(), halt.since, out),
+            }
+        }
+    }
+
+    // Asks a task to end, once: what came first stays the reason, and no grace begins anew.
+    fn ask(&mut self, now: Moment, task: usize, how: (Stop, Why, Verdict), since: Moment, out: &mut Vec<Action>) {
+        if let State::Running(running) = &mut self.states[task]
+            && running.stop.is_none()
+        {
+            let (signal, why, verdict) = how;
+            let kill_at = (now + self.plan.stop_grace).min(self.graces_end);
+            running.stop = Some(Stopping { verdict, since, asked: now, kill_at: Some(kill_at) });
+            self.line.expect(task, kill_at);
+            out.push(Action::Ask(task, signal, why));
+        }
+    }
+
+    fn kill(&mut self, now: Moment, task: usize, why: Why, out: &mut Vec<Action>) {
+        let State::Running(running) = &mut self.states[task] else { return };
+        match (&mut running.stop, &self.halt) {
+            (Some(stop), _) if stop.kill_at.is_none() => return,
+            (Some(stop), _) => stop.kill_at = None,
+            (stop, Some(halt)) => {
+                *stop = Some(Stopping { verdict: halt.stops().2, since: halt.since, asked: now, kill_at: None });
+            }
+            (None, None) => panic!("task {task} is killed, but was not asked and nothing has halted the run"),
+        }
+        self.line.expect(task, now);
+        out.push(Action::Kill(task, why));
+    }
+
+    fn let_go(&mut self, task: usize) {
+        self.line.release(task);
+        self.active.retain(|&other| other != task);
+        self.states[task] = State::Over;
+        self.open -= 1;
+    }
+
+    // A task that was let go has its verdict; what follows from it for the others.
+    fn settle(&mut self, now: Moment, task: usize, verdict: Verdict, out: &mut Vec<Action>) {
+        let passed = verdict == Verdict::Passed;
+        let stops = self.plan.on_failure == OnFailure::Stop && matches!(verdict.word(), Word::Failed | Word::Late);
+        out.push(Action::Verdict(task, verdict));
+        if passed {
+            return self.line.pass(task);
+        }
+        let mut without = vec![task];
+        while let Some(need) = without.pop() {
+            let jobs = Arc::clone(&self.jobs);
+            for &task in &jobs.jobs[need].dependents {
+                if matches!(self.states[task], State::Waiting) {
+                    self.not_run(task, Reason::Needs(self.plan.tasks[need].name.clone()), out);
+                    without.push(task);
+                }
+            }
+        }
+        if stops && self.halt.is_none() {
+            self.halt(now, Halt { reason: Reason::OnFailure, since: now }, out);
+        }
+    }
+
+    fn not_run(&mut self, task: usize, reason: Reason, out: &mut Vec<Action>) {
+        self.states[task] = State::Over;
+        self.open -= 1;
+        out.push(Action::Verdict(task, Verdict::NotRun(reason)));
     }
 }

@@ -1,1 +1,740 @@
-//! To be built.
+//! Scenarios of the schedule: `check` knows the API, the tests know only what should happen.
+
+use std::time::Duration;
+
+use xtask::name::Name;
+use xtask::plan::schedule::{Action, Ending, Input, Schedule, Why};
+use xtask::plan::slots::Pool;
+use xtask::plan::{Plan, Planned};
+use xtask::suite::OnFailure;
+use xtask::time::Moment;
+use xtask::verdict::{Cause, ExitStatus, Limit, Reason, Stop, Verdict};
+
+/// Drives a schedule through a script.
+///
+/// The plan: `run pool=2 deadline=100 wrap-up=6 grace=4 on-failure=finish` (all optional), then tasks,
+/// `task NAME limit=10 cpus=1 needs=A+B mutex=M usual=5`. The script: lines `at TIME INPUT -> ACTION, ACTION`, `| wake
+/// TIME` at the end where it matters. Times are seconds after the lock was won; `10+` is one nanosecond after 10. Inputs:
+/// `tick`, `began a`, `unstarted a`, `exited a CODE` (`9` signal: `SIG9`), with `when=TIME` for a leader that ended
+/// before that was heard of, `left` and `missing`; `full a`, `int`, `term`, `hup`, `lost`.
+fn check(plan: &str, script: &str) {
+    let plan = plan_of(plan);
+    let mut schedule = Schedule::new(&plan, moment("0"));
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (input, wanted) = line.split_once("->").unwrap_or_else(|| panic!("no arrow in {line:?}"));
+        let (wanted, wake) =
+            wanted.split_once('|').map_or((wanted, None), |(wanted, wake)| (wanted, Some(wake.trim())));
+        let words: Vec<&str> = input.split_whitespace().collect();
+        let actions = schedule.on(moment(words[1]), input_of(&plan, &words));
+        let got: Vec<String> = actions.iter().map(|action| shown(&plan, action)).collect();
+        let wanted: Vec<&str> = wanted.split(", ").map(str::trim).filter(|action| !action.is_empty()).collect();
+        assert_eq!(got, wanted, "at the line {line:?}");
+        if let Some(wake) = wake {
+            let wanted = (wake != "never").then(|| moment(wake.strip_prefix("wake ").unwrap()));
+            assert_eq!(schedule.wake_at(), wanted.filter(|_| wake != "never"), "wake at the line {line:?}");
+        }
+    }
+}
+
+/// Reads a plan, as `check` describes it.
+pub fn plan_of(text: &str) -> Plan {
+    let mut plan = Plan {
+        tasks: Vec::new(),
+        slots: 2,
+        deadline: Duration::from_secs(100),
+        wrap_up: Duration::from_secs(6),
+        stop_grace: Duration::from_secs(4),
+        on_failure: OnFailure::Finish,
+        partial: false,
+    };
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let value = |key: &str| words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+        let seconds = |key: &str| value(key).map(|text| Duration::from_secs_f64(text.parse().unwrap()));
+        if words[0] == "run" {
+            plan.slots = value("pool").map_or(2, |text| text.parse().unwrap());
+            plan.deadline = seconds("deadline").unwrap_or(plan.deadline);
+            plan.wrap_up = seconds("wrap-up").unwrap_or(plan.wrap_up);
+            plan.stop_grace = seconds("grace").unwrap_or(plan.stop_grace);
+            plan.on_failure = if value("on-failure") == Some("stop") { OnFailure::Stop } else { OnFailure::Finish };
+            continue;
+        }
+        let known = |name: &str| plan.tasks.iter().position(|task| task.name.as_str() == name).expect("a task above");
+        let task = Planned {
+            name: Name::parse(words[1]).unwrap(),
+            needs: value("needs").map_or(Vec::new(), |names| names.split('+').map(known).collect()),
+            slots: value("cpus").map_or(1, |text| text.parse().unwrap()),
+            mutex: value("mutex").map(|name| Name::parse(name).unwrap()),
+            deadline: seconds("limit").unwrap_or(Duration::from_secs(10)),
+            usual: seconds("usual"),
+        };
+        plan.tasks.push(task);
+    }
+    plan
+}
+
+fn moment(text: &str) -> Moment {
+    let (text, later) = text.strip_suffix('+').map_or((text, 0), |text| (text, 1));
+    // The run does not begin at the clock's zero.
+    Moment::from_nanos(7_000_000_000 + later) + Duration::from_secs_f64(text.parse().unwrap())
+}
+
+fn input_of(plan: &Plan, words: &[&str]) -> Input {
+    let task = || plan.tasks.iter().position(|task| task.name.as_str() == words[3]).expect("a known task");
+    let rest = words.get(4..).unwrap_or_default();
+    match words[2] {
+        "tick" => Input::Tick,
+        "began" => Input::Started(task()),
+        "unstarted" => Input::NotStarted(task(), Verdict::Failed(Cause::Spawn("no such program".to_owned()))),
+        "exited" => Input::Ended(
+            task(),
+            Ending {
+                status: match rest[0].strip_prefix("SIG") {
+                    Some(signal) => ExitStatus::Signal(signal.parse().unwrap()),
+                    None => ExitStatus::Code(rest[0].parse().unwrap()),
+                },
+                at: rest.iter().find_map(|word| word.strip_prefix("when=")).map_or(moment(words[1]), moment),
+                leftovers: rest.iter().filter(|word| word.starts_with("left")).map(|_| "sleep 7".to_owned()).collect(),
+                leftovers_fail: !rest.contains(&"left-may-be"),
+                trouble: rest.contains(&"missing").then(|| "no app".to_owned()),
+            },
+        ),
+        "full" => Input::LogFull(task(), 64),
+        "int" => Input::Stop(Stop::Int),
+        "term" => Input::Stop(Stop::Term),
+        "hup" => Input::Stop(Stop::Hup),
+        "lost" => Input::NoVerdict,
+        other => panic!("no input {other:?}"),
+    }
+}
+
+fn shown(plan: &Plan, action: &Action) -> String {
+    let name = |task: &usize| plan.tasks[*task].name.as_str();
+    let why = |why: &Why| match why {
+        Why::Late(Limit::Task) => "late",
+        Why::Late(Limit::Run) => "run-late",
+        Why::GraceOver => "grace-over",
+        Why::LogFull => "log-full",
+        Why::Cancelled(_) => "cancelled",
+        Why::OnFailure => "on-failure",
+        Why::NoVerdict => "no-verdict",
+    };
+    match action {
+        Action::Start(task, slots) => {
+            let slots: Vec<String> = slots.iter().map(usize::to_string).collect();
+            format!("start {} on {}", name(task), slots.join("+"))
+        }
+        Action::Ask(task, signal, reason) => format!("ask {} {signal} {}", name(task), why(reason)),
+        Action::Kill(task, reason) => format!("kill {} {}", name(task), why(reason)),
+        Action::Verdict(task, verdict) => {
+            let verdict = match verdict {
+                Verdict::Passed => "passed".to_owned(),
+                Verdict::Failed(Cause::Exit(ExitStatus::Code(code))) => format!("failed({code})"),
+                Verdict::Failed(Cause::Exit(ExitStatus::Signal(signal))) => format!("failed(SIG{signal})"),
+                Verdict::Failed(Cause::Leftovers(_)) => "failed(leftovers)".to_owned(),
+                Verdict::Failed(Cause::LogLimit(_)) => "failed(log)".to_owned(),
+                Verdict::Failed(Cause::Output(_)) => "failed(output)".to_owned(),
+                Verdict::Failed(Cause::Spawn(_)) => "failed(spawn)".to_owned(),
+                Verdict::Failed(other) => format!("failed({other:?})"),
+                Verdict::Late(Limit::Task) => "late(task)".to_owned(),
+                Verdict::Late(Limit::Run) => "late(run)".to_owned(),
+                Verdict::Cancelled(stop) => format!("cancelled({stop})"),
+                Verdict::NotRun(Reason::Needs(need)) => format!("not-run(needs {need})"),
+                Verdict::NotRun(Reason::OnFailure) => "not-run(on-failure)".to_owned(),
+                Verdict::NotRun(Reason::RunDeadline) => "not-run(run)".to_owned(),
+                Verdict::NotRun(Reason::Cancelled(stop)) => format!("not-run({stop})"),
+                Verdict::NotRun(Reason::NoVerdict) => "not-run(no-verdict)".to_owned(),
+            };
+            format!("{} {verdict}", name(task))
+        }
+        Action::RunLate => "run late".to_owned(),
+        Action::Done => "done".to_owned(),
+    }
+}
+
+#[test]
+fn one_task_passes() {
+    check(
+        "task a limit=10",
+        "at 0 tick         -> start a on 0             | wake 94
+         at 0 began a      ->                          | wake 10
+         at 3 exited a 0   -> a passed, done           | never
+         at 4 tick         ->                          | never
+         at 5 int          ->                          | never",
+    );
+}
+
+#[test]
+fn stubborn_task_is_killed_after_its_grace() {
+    check(
+        "task a limit=10",
+        "at  0 tick          -> start a on 0
+         at  0 began a       ->                         | wake 10
+         at 10 tick          -> ask a SIGTERM late      | wake 14
+         at 13 tick          ->                         | wake 14
+         at 14 tick          -> kill a grace-over       | wake 94
+         at 15 tick          ->
+         at 15 exited a SIG9 -> a late(task), done",
+    );
+}
+
+#[test]
+fn deadline_counts_from_the_process_not_from_the_decision() {
+    check(
+        "task a limit=10",
+        "at  0 tick        -> start a on 0
+         at  5 began a     ->                      | wake 15
+         at 14 tick        ->
+         at 15 exited a 0  -> a passed, done",
+    );
+}
+
+#[test]
+fn exactly_at_the_deadline_is_in_time_and_a_nanosecond_later_is_late() {
+    let plan = "task a limit=10";
+    check(plan, "at 0 tick -> start a on 0\n at 0 began a ->\n at 10  exited a 0 -> a passed, done");
+    check(plan, "at 0 tick -> start a on 0\n at 0 began a ->\n at 10+ exited a 0 -> a late(task), done");
+    // Heard of late, judged by its end; the signal came too late to be needed.
+    check(
+        plan,
+        "at  0 tick                -> start a on 0
+         at  0 began a             ->
+         at 12 tick                -> ask a SIGTERM late
+         at 13 exited a 0 when=10  -> a passed, done",
+    );
+    check(
+        plan,
+        "at  0 tick                -> start a on 0
+         at  0 began a             ->
+         at 12 exited a 0 when=10+ -> a late(task), done",
+    );
+}
+
+#[test]
+fn task_that_needed_a_signal_has_not_passed_whatever_its_exit_code() {
+    check(
+        "task a limit=10",
+        "at  0 tick        -> start a on 0
+         at  0 began a     ->
+         at 10 tick        -> ask a SIGTERM late
+         at 11 exited a 0  -> a late(task), done",
+    );
+}
+
+#[test]
+fn own_troubles_count_in_order() {
+    let plan = "task a limit=10";
+    let began = "at 0 tick -> start a on 0\n at 0 began a ->\n";
+    for (end, verdict) in [
+        ("exited a 1 left missing", "failed(1)"),
+        ("exited a SIG11", "failed(SIG11)"),
+        ("exited a 0 left missing", "failed(leftovers)"),
+        ("exited a 0 left-may-be", "passed"),
+        ("exited a 0 left-may-be missing", "failed(output)"),
+        ("exited a 0 missing", "failed(output)"),
+    ] {
+        check(plan, &format!("{began} at 3 {end} -> a {verdict}, done"));
+    }
+    // A leader that failed by itself has failed, however long it took to end what it left behind.
+    check(
+        plan,
+        &format!("{began} at 10 tick -> ask a SIGTERM late\n at 12 exited a 1 when=9 left -> a failed(1), done"),
+    );
+}
+
+#[test]
+fn what_needs_a_failed_task_does_not_run_and_the_rest_does() {
+    check(
+        "run pool=1
+         task a limit=50
+         task b needs=a
+         task c needs=a+b
+         task d",
+        "at 0 tick        -> start a on 0
+         at 0 began a     ->
+         at 1 exited a 1  -> a failed(1), b not-run(needs a), c not-run(needs a), start d on 0
+         at 1 began d     ->
+         at 2 exited d 0  -> d passed, done",
+    );
+}
+
+#[test]
+fn chain_behind_a_failure_names_the_task_it_needs() {
+    check(
+        "task a\n task b needs=a\n task c needs=b",
+        "at 0 tick        -> start a on 0
+         at 0 unstarted a -> a failed(spawn), b not-run(needs a), c not-run(needs b), done",
+    );
+}
+
+#[test]
+fn on_failure_stop_stops_what_runs_and_starts_nothing() {
+    check(
+        "run on-failure=stop
+         task a limit=50
+         task b limit=40
+         task c
+         task d needs=a",
+        "at 0 tick          -> start a on 0, start b on 1
+         at 0 began a       ->
+         at 0 began b       ->
+         at 3 exited a 1    -> a failed(1), d not-run(needs a), ask b SIGTERM on-failure, c not-run(on-failure) | wake 7
+         at 4 int           ->                                                                                  | wake 7
+         at 7 tick          -> kill b grace-over
+         at 8 exited b SIG9 -> b cancelled(SIGTERM), done",
+    );
+}
+
+#[test]
+fn on_failure_stop_after_a_late_task() {
+    check(
+        "run on-failure=stop pool=1
+         task a limit=10
+         task b limit=9",
+        "at  0 tick       -> start a on 0
+         at  0 began a    ->
+         at 10 tick       -> ask a SIGTERM late
+         at 10.5 exited a 0 -> a late(task), b not-run(on-failure), done",
+    );
+}
+
+#[test]
+fn run_is_cut_with_its_wrap_up_to_spare() {
+    check(
+        "run pool=1 deadline=20 wrap-up=6 grace=4
+         task a limit=18
+         task b limit=17",
+        "at  0 tick          -> start a on 0
+         at  0 began a       ->                                                     | wake 14
+         at 14 tick          -> run late, ask a SIGTERM run-late, b not-run(run)    | wake 18
+         at 18 tick          -> kill a grace-over                                   | never
+         at 19 exited a SIG9 -> a late(run), done",
+    );
+}
+
+#[test]
+fn exactly_at_the_cut_is_in_time() {
+    let plan = "run deadline=20 wrap-up=6\n task a limit=18";
+    check(plan, "at 0 tick -> start a on 0\n at 0 began a ->\n at 14  exited a 0 -> a passed, done");
+    check(plan, "at 0 tick -> start a on 0\n at 0 began a ->\n at 14+ exited a 0 -> run late, a late(run), done");
+    check(plan, "at 0 tick -> start a on 0\n at 0 began a ->\n at 15 exited a 0 when=14 -> a passed, done");
+}
+
+#[test]
+fn nothing_starts_at_the_cut() {
+    check(
+        "run deadline=20 wrap-up=6
+         task a limit=14
+         task b needs=a",
+        "at  0 tick        -> start a on 0
+         at  0 began a     ->
+         at 14 exited a 0  -> run late, b not-run(run), a passed, done",
+    );
+}
+
+#[test]
+fn no_grace_reaches_beyond_the_last_one() {
+    check(
+        "run deadline=20 wrap-up=6 grace=4
+         task a limit=18",
+        "at  0 tick    -> start a on 0
+         at 14 tick    -> run late                                               | never
+         at 17 began a -> ask a SIGTERM run-late                                 | wake 18
+         at 18 tick    -> kill a grace-over
+         at 18 exited a SIG9 -> a late(run), done",
+    );
+    check(
+        "run deadline=20 wrap-up=6 grace=4
+         task a limit=18",
+        "at  0 tick    -> start a on 0
+         at 14 tick    -> run late
+         at 18 began a -> ask a SIGTERM run-late, kill a grace-over",
+    );
+}
+
+#[test]
+fn process_that_appears_after_the_cut_is_stopped_even_if_nobody_ticked() {
+    check(
+        "run deadline=20 wrap-up=6\n task a limit=18",
+        "at  0 tick    -> start a on 0
+         at 15 began a -> run late, ask a SIGTERM run-late  | wake 18",
+    );
+}
+
+#[test]
+fn own_deadline_counts_before_that_of_the_run_if_it_came_first_or_with_it() {
+    for limit in [13, 14] {
+        check(
+            &format!("run deadline=20 wrap-up=6\n task a limit={limit}"),
+            "at  0 tick       -> start a on 0
+             at  0 began a    ->
+             at 16 tick       -> ask a SIGTERM late, run late
+             at 17 exited a 0 -> a late(task), done",
+        );
+    }
+}
+
+#[test]
+fn first_signal_asks_second_kills() {
+    check(
+        "task a limit=50\n task b limit=40\n task c",
+        "at 0 tick          -> start a on 0, start b on 1
+         at 0 began a       ->
+         at 0 began b       ->
+         at 2 int           -> ask a SIGINT cancelled, ask b SIGINT cancelled, c not-run(SIGINT)   | wake 6
+         at 3 exited a 0    -> a cancelled(SIGINT)
+         at 4 term          -> kill b cancelled                                                    | never
+         at 4 hup           ->
+         at 5 exited b SIG9 -> b cancelled(SIGINT), done",
+    );
+}
+
+#[test]
+fn task_that_ended_before_the_signal_is_not_cancelled() {
+    check(
+        "task a\n task b needs=a",
+        "at 0 tick               -> start a on 0
+         at 0 began a            ->
+         at 2 hup                -> ask a SIGHUP cancelled, b not-run(SIGHUP)
+         at 3 exited a 0 when=2  -> a passed, done",
+    );
+}
+
+#[test]
+fn process_that_appears_after_a_stop_is_stopped() {
+    let plan = "task a";
+    check(
+        plan,
+        "at 0 tick    -> start a on 0
+         at 1 term    ->
+         at 3 began a -> ask a SIGTERM cancelled    | wake 7
+         at 3.5 exited a 0 -> a cancelled(SIGTERM), done",
+    );
+    check(
+        plan,
+        "at 0 tick    -> start a on 0
+         at 1 int     ->
+         at 2 int     ->
+         at 3 began a -> kill a cancelled           | never
+         at 4 exited a SIG9 -> a cancelled(SIGINT), done",
+    );
+    check(plan, "at 0 tick -> start a on 0\n at 1 int ->\n at 2 unstarted a -> a failed(spawn), done");
+}
+
+#[test]
+fn what_came_first_stays_the_verdict() {
+    let plan = "task a limit=10";
+    let began = "at 0 tick -> start a on 0\n at 0 began a ->\n";
+    // Late, then Ctrl-C.
+    check(
+        plan,
+        &format!(
+            "{began} at 10 tick -> ask a SIGTERM late\n at 11 int -> |wake 14\n at 12 exited a 0 -> a late(task), done"
+        ),
+    );
+    // Late but nobody looked, then Ctrl-C.
+    check(plan, &format!("{began} at 11 int -> ask a SIGTERM late\n at 12 exited a 0 -> a late(task), done"));
+    // Ctrl-C, and then the deadline passes within the grace.
+    check(
+        plan,
+        &format!(
+            "{began} at 9 int -> ask a SIGINT cancelled |wake 13\n at 10 tick -> |wake 13
+             at 12 exited a 0 -> a cancelled(SIGINT), done"
+        ),
+    );
+    // A full log, and then the deadline.
+    check(plan, &format!("{began} at 9 full a -> ask a SIGTERM log-full\n at 11 exited a 1 -> a failed(log), done"));
+    // The second signal kills what is late; it stays late.
+    check(
+        plan,
+        &format!(
+            "{began} at 10 tick -> ask a SIGTERM late\n at 11 int ->\n at 12 int -> kill a cancelled
+             at 12 exited a SIG9 -> a late(task), done"
+        ),
+    );
+}
+
+#[test]
+fn full_log_fails_the_task() {
+    check(
+        "task a limit=50\n task b",
+        "at 0 tick          -> start a on 0, start b on 1
+         at 0 began a       ->
+         at 0 began b       ->
+         at 3 full a        -> ask a SIGTERM log-full      | wake 7
+         at 4 full a        ->                             | wake 7
+         at 7 tick          -> kill a grace-over
+         at 7 exited a SIG9 -> a failed(log)
+         at 7 full a        ->
+         at 8 exited b 0 when=3 -> b passed, done",
+    );
+    // It was over by itself when that was seen: its log is too long all the same.
+    let script = "at 0 tick -> start a on 0\n at 0 began a ->\n at 3 full a -> ask a SIGTERM log-full\n";
+    check("task a", &format!("{script} at 4 exited a 0 when=2 -> a failed(log), done"));
+    check("task a", &format!("{script} at 4 exited a 3 when=2 -> a failed(3), done"));
+}
+
+#[test]
+fn without_a_verdict_everything_is_killed_at_once() {
+    check(
+        "task a limit=50
+         task b limit=40
+         task c limit=30
+         task d cpus=2 needs=c",
+        "at 0 tick          -> start a on 0, start b on 1
+         at 0 began a       ->
+         at 1 lost          -> kill a no-verdict, c not-run(no-verdict), d not-run(no-verdict)
+         at 2 began b       -> kill b no-verdict       | never
+         at 2 int           ->
+         at 2 int           ->
+         at 3 exited a SIG9 -> a cancelled(SIGTERM)
+         at 3 exited b SIG9 -> b cancelled(SIGTERM), done",
+    );
+}
+
+#[test]
+fn signal_while_nothing_runs_yet_ends_the_run() {
+    check("task a\n task b needs=a", "at 0 int -> a not-run(SIGINT), b not-run(SIGINT), done | never");
+}
+
+#[test]
+fn plan_without_room_for_a_task_is_over_at_once() {
+    check("run deadline=5 wrap-up=6\n task a", "at 0 tick -> run late, a not-run(run), done");
+}
+
+#[test]
+fn longest_path_goes_first() {
+    check(
+        "run pool=1
+         task short limit=5
+         task long limit=9
+         task head limit=3
+         task tail limit=8 needs=head",
+        "at 0 tick           -> start head on 0
+         at 0 began head     ->
+         at 1 exited head 0  -> head passed, start long on 0
+         at 1 began long     ->
+         at 2 exited long 0  -> long passed, start tail on 0
+         at 2 began tail     ->
+         at 3 exited tail 0  -> tail passed, start short on 0",
+    );
+}
+
+#[test]
+fn usual_durations_count_for_more_than_deadlines() {
+    check(
+        "run pool=1\n task a limit=50 usual=2\n task b limit=9 usual=3\n task c limit=2",
+        "at 0 tick -> start b on 0",
+    );
+}
+
+#[test]
+fn mutex_keeps_apart() {
+    check(
+        "run pool=4
+         task a mutex=target limit=9
+         task b mutex=target limit=8
+         task c limit=7",
+        "at 0 tick        -> start a on 0, start c on 1
+         at 0 began a     ->
+         at 0 began c     ->
+         at 3 exited c 0  -> c passed
+         at 4 exited a 0  -> a passed, start b on 0",
+    );
+}
+
+#[test]
+fn mutex_and_slots_come_back_when_a_task_could_not_be_started() {
+    check(
+        "run pool=2
+         task a mutex=target cpus=2 limit=9
+         task b mutex=target cpus=2 limit=8",
+        "at 0 tick         -> start a on 0+1
+         at 1 unstarted a  -> a failed(spawn), start b on 0+1",
+    );
+}
+
+// A pool of four, as in many a workstation: the type check takes two, the unit tests three.
+#[test]
+fn type_check_and_unit_tests_are_never_side_by_side_in_a_pool_of_four() {
+    check(
+        "run pool=4
+         task typecheck cpus=2 limit=60
+         task unit cpus=3 limit=50
+         task fmt cpus=1 limit=5",
+        "at 0 tick               -> start typecheck on 0+1, start fmt on 2
+         at 0 began typecheck    ->
+         at 0 began fmt          ->
+         at 3 exited fmt 0       -> fmt passed
+         at 9 exited typecheck 0 -> typecheck passed, start unit on 0+1+2",
+    );
+}
+
+// The plans of the next tests give the order by tails: `long` first, then `wide`, then the small ones. A tail has no usual
+// duration, so that the order is that of the longest path and not a searched one.
+
+#[test]
+fn smaller_task_goes_ahead_only_where_the_first_in_line_is_not_delayed() {
+    for (long, small, goes) in [
+        ("limit=60 usual=10", "limit=20 usual=10", true),
+        ("limit=60 usual=10", "limit=20 usual=10.1", false),
+        ("limit=60 usual=10", "limit=10", true),
+        ("limit=60 usual=10", "limit=10.1", false),
+        ("limit=60", "limit=60", true),
+        ("limit=60", "limit=60.1", false),
+        ("limit=60", "limit=60.1 usual=60", true),
+        // A usual duration from before the deadline was lowered.
+        ("limit=10 usual=99", "limit=10.1", false),
+        // No time at all is no measure.
+        ("limit=60 usual=0", "limit=60 usual=0", true),
+        ("limit=60 usual=0", "limit=60 usual=0.002", false),
+    ] {
+        let plan = format!(
+            "run deadline=5000
+             task long {long}
+             task wide cpus=2 limit=30
+             task small {small}
+             task long-tail limit=900 needs=long
+             task wide-tail limit=500 needs=wide"
+        );
+        let small = if goes { ", start small on 1" } else { "" };
+        check(&plan, &format!("at 0 tick -> start long on 0{small}"));
+    }
+}
+
+#[test]
+fn nothing_goes_ahead_once_the_first_in_line_is_expected_to_fit_at_any_moment() {
+    for (ended, usual, goes) in
+        [("6", "4", true), ("6+", "4", false), ("7", "4", false), ("12", "4", false), ("12", "0", false)]
+    {
+        let plan = format!(
+            "run deadline=5000
+             task long limit=60 usual=10
+             task wide cpus=2 limit=30
+             task one limit=20 usual=5
+             task two limit=20 usual={usual}
+             task long-tail limit=900 needs=long
+             task wide-tail limit=500 needs=wide"
+        );
+        let two = if goes { ", start two on 1" } else { "" };
+        check(
+            &plan,
+            &format!(
+                "at 0 tick -> start long on 0, start one on 1
+                 at 0 began long ->
+                 at 0 began one ->
+                 at {ended} exited one 0 -> one passed{two}"
+            ),
+        );
+    }
+}
+
+#[test]
+fn what_leaves_enough_for_the_first_in_line_goes_ahead_however_long_it_takes() {
+    check(
+        "run pool=4 deadline=5000
+         task long cpus=2 limit=60
+         task wide cpus=3 limit=30
+         task one limit=400
+         task two limit=399
+         task long-tail limit=900 needs=long
+         task wide-tail limit=500 needs=wide",
+        "at 0 tick           -> start long on 0+1, start one on 2
+         at 0 began long     ->
+         at 0 began one      ->
+         at 3 exited long 0  -> long passed, start long-tail on 0
+         at 3 began long-tail ->
+         at 5 exited one 0   -> one passed, start wide on 1+2+3",
+    );
+}
+
+#[test]
+fn first_in_line_that_waits_for_a_mutex_does_not_hold_up_others() {
+    check(
+        "run pool=3 deadline=5000
+         task long mutex=m limit=60
+         task wide mutex=m limit=30 cpus=2
+         task one limit=400
+         task two limit=399
+         task three limit=60
+         task long-tail limit=900 needs=long
+         task wide-tail limit=500 needs=wide",
+        "at 0 tick -> start long on 0, start one on 1, start three on 2",
+    );
+}
+
+#[test]
+fn mutex_of_the_first_in_line_is_kept_for_it() {
+    for (small, goes) in [("limit=61", true), ("limit=61 mutex=m", false), ("limit=60 mutex=m", true)] {
+        let plan = format!(
+            "run pool=3 deadline=5000
+             task long cpus=2 limit=60
+             task wide cpus=2 limit=30 mutex=m
+             task small {small}
+             task long-tail limit=900 needs=long
+             task wide-tail limit=500 needs=wide"
+        );
+        let small = if goes { ", start small on 2" } else { "" };
+        check(&plan, &format!("at 0 tick -> start long on 0+1{small}"));
+    }
+}
+
+#[test]
+fn task_in_its_grace_is_expected_at_the_end_of_it() {
+    for (usual, goes) in [("4", true), ("4.1", false)] {
+        let plan = format!(
+            "run deadline=5000
+             task long limit=10
+             task wide cpus=2 limit=30
+             task one limit=10
+             task two limit=9 usual={usual}
+             task long-tail limit=900 needs=long
+             task wide-tail limit=500 needs=wide"
+        );
+        let two = if goes { ", start two on 1" } else { "" };
+        check(
+            &plan,
+            &format!(
+                "at  0 tick -> start long on 0, start one on 1
+                 at  0 began long ->
+                 at  0 began one ->
+                 at 10 tick -> ask long SIGTERM late, ask one SIGTERM late
+                 at 10 exited one 1 -> one failed(1){two}"
+            ),
+        );
+    }
+}
+
+#[test]
+fn slots_are_given_side_by_side_and_low_whole_cores_to_heavy_tasks() {
+    let mut pool = Pool::new(8);
+    assert_eq!(pool.take(1), [0]);
+    assert_eq!(pool.take(2), [2, 3], "a whole core, not halves of two");
+    assert_eq!(pool.take(1), [1]);
+    assert_eq!(pool.take(3), [4, 5, 6]);
+    pool.give(&[2, 3]);
+    assert_eq!(pool.left(), 3);
+    assert_eq!(pool.take(3), [2, 3, 7], "no three are side by side");
+    assert_eq!(pool.left(), 0);
+    pool.give(&[0, 1, 2, 3, 7]);
+    pool.give(&[4, 5, 6]);
+    assert_eq!(pool.take(1), [0]);
+    assert_eq!(pool.take(7), [1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+#[should_panic(expected = "slot 1 is given back twice")]
+fn slot_given_back_twice_is_our_own_mistake() {
+    let mut pool = Pool::new(2);
+    let slots = pool.take(2);
+    pool.give(&slots);
+    pool.give(&slots[1..]);
+}
+
+#[test]
+#[should_panic(expected = "a cycle")]
+fn cycle_is_never_taken_for_a_plan() {
+    let mut plan = plan_of("task a\n task b needs=a");
+    plan.tasks[0].needs.push(1);
+    Schedule::new(&plan, Moment::default());
+}
