@@ -1,1 +1,135 @@
-//! Stub.
+//! receipts/ on disk: what runs leave behind. Never half a receipt, never one overwritten.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use crate::name::RunId;
+use crate::receipt::statement::{MAX_BYTES, Receipt};
+
+/// The folder, relative to the repository's root.
+pub const FOLDER: &str = "receipts";
+/// How many receipts of a checkout are kept.
+pub const KEPT: usize = 200;
+
+/// Writes the receipt of `run` as `receipts/RUN.json` under `root`: to a temporary file, synced, then linked into place and the
+/// folder synced. After the first sync, which may take long, `judge` says whether what was written still holds: it gives other
+/// bytes if the run became late meanwhile, and those are synced in place of the first. Returns the path.
+/// Errors if there is such a file already, or the disk does not take it; then nothing is left behind.
+pub fn write(
+    root: &Path,
+    run: &RunId,
+    bytes: &[u8],
+    mut judge: impl FnMut() -> Option<Vec<u8>>,
+) -> anyhow::Result<PathBuf> {
+    let folder = root.join(FOLDER);
+    let path = folder.join(format!("{run}.json"));
+    let mut write = || -> anyhow::Result<()> {
+        fs::create_dir_all(&folder)?;
+        let temporary = Temporary(folder.join(format!(".{run}.new")));
+        write_new(&temporary.0, bytes)?;
+        if let Some(other) = judge() {
+            fs::remove_file(&temporary.0)?;
+            write_new(&temporary.0, &other)?;
+        }
+        // A link, unlike a rename, never replaces what is there.
+        fs::hard_link(&temporary.0, &path)?;
+        drop(temporary);
+        File::open(&folder)?.sync_all()?;
+        Ok(())
+    };
+    write().with_context(|| format!("the receipt {} cannot be written", path.display()))?;
+    Ok(path)
+}
+
+/// Makes a file that was not there, and syncs it.
+pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+// Gone whatever happens to the receipt; if the process itself is killed, `sweep` finds it by its name.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Removes the oldest receipts but the newest `KEPT`, their signatures, and temporary files of runs that died while writing.
+/// Only with the worktree lock held: no other run of this checkout is writing then. Folders (of releases) are never touched.
+pub fn sweep(root: &Path) -> io::Result<()> {
+    let folder = root.join(FOLDER);
+    let Ok(entries) = fs::read_dir(&folder) else { return Ok(()) };
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    let run_in = |name: &str, ending: &str| RunId::parse(name.strip_suffix(ending)?).ok();
+    let old = names.iter().filter_map(|name| run_in(name, ".json")).skip(KEPT);
+    let mut doomed: Vec<String> = old.flat_map(|run| [format!("{run}.json"), format!("{run}.json.sig")]).collect();
+    doomed.extend(names.iter().filter(|name| name.starts_with('.') && run_in(&name[1..], ".new").is_some()).cloned());
+    for name in doomed {
+        match fs::remove_file(folder.join(&name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Paths of the receipts of a checkout, newest first. Empty if there is no such folder.
+pub fn list(root: &Path) -> Vec<PathBuf> {
+    let folder = root.join(FOLDER);
+    let Ok(entries) = fs::read_dir(&folder) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut runs: Vec<String> =
+        names.filter(|n| n.strip_suffix(".json").is_some_and(|n| RunId::parse(n).is_ok())).collect();
+    // A run id begins with the time, so names sort by age.
+    runs.sort_unstable_by(|a, b| b.cmp(a));
+    runs.into_iter().map(|name| folder.join(name)).collect()
+}
+
+/// The newest receipts of a checkout that can be read, at most `count`, newest first.
+pub fn newest(root: &Path, count: usize) -> Vec<Receipt> {
+    let parsed = |path: PathBuf| Receipt::parse(&read(&path).ok()?).ok();
+    list(root).into_iter().filter_map(parsed).take(count).collect()
+}
+
+/// Path of the newest receipt that speaks of `commit`.
+pub fn newest_of(root: &Path, commit: &str) -> Option<PathBuf> {
+    let speaks_of_it = |path: &PathBuf| {
+        let receipt = read(path).ok().and_then(|bytes| Receipt::parse(&bytes).ok());
+        receipt.is_some_and(|receipt| receipt.subject.commit.as_deref() == Some(commit))
+    };
+    list(root).into_iter().find(speaks_of_it)
+}
+
+/// The bytes of one regular file of at most 1 MiB, read once, without following a link at its end. A pipe, a folder, a device
+/// or a longer file is refused at once.
+pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let read = || -> anyhow::Result<Vec<u8>> {
+        // Without O_NONBLOCK opening a pipe that nobody writes to would wait for ever.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let file =
+            file.map_err(|e| if e.raw_os_error() == Some(libc::ELOOP) { io::Error::other("a link") } else { e })?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            bail!("not a regular file");
+        }
+        if metadata.size() > MAX_BYTES as u64 {
+            bail!("longer than {MAX_BYTES} bytes");
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > MAX_BYTES {
+            bail!("longer than {MAX_BYTES} bytes");
+        }
+        Ok(bytes)
+    };
+    read().with_context(|| format!("{} cannot be read", path.display()))
+}

@@ -1,1 +1,103 @@
-//! To be built.
+//! receipts/ on disk: never half a receipt, never one overwritten, and nothing but a small regular file is read.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use nix::sys::stat::Mode;
+use xtask::archive;
+use xtask::name::RunId;
+use xtask::receipt::statement::MAX_BYTES;
+
+use crate::world::Folder;
+
+fn names(folder: &Folder) -> Vec<String> {
+    let entries = fs::read_dir(folder.path().join("receipts")).unwrap();
+    let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn run(number: u32) -> RunId {
+    RunId::new(1_796_000_000 + u64::from(number), number)
+}
+
+#[test]
+fn a_receipt_is_written_once_and_never_replaced() {
+    let folder = Folder::new();
+    let path = archive::write(folder.path(), &run(1), b"one", || None).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"one");
+    let error = format!("{:#}", archive::write(folder.path(), &run(1), b"two", || None).unwrap_err());
+    assert!(error.contains("cannot be written") && error.contains("exists"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"one");
+    assert_eq!(names(&folder), [path.file_name().unwrap().to_str().unwrap()], "nothing else is left");
+}
+
+/// The judge is asked when the first bytes are on disk but nobody can see them yet.
+#[test]
+fn a_receipt_that_became_late_while_written_says_so() {
+    let folder = Folder::new();
+    let judge = || {
+        let hidden = format!(".{}.new", run(1));
+        assert_eq!(names(&folder), [hidden.as_str()]);
+        assert_eq!(fs::read(folder.path().join("receipts").join(hidden)).unwrap(), b"passed");
+        Some(b"late".to_vec())
+    };
+    let path = archive::write(folder.path(), &run(1), b"passed", judge).unwrap();
+    assert_eq!(fs::read(path).unwrap(), b"late");
+    assert_eq!(names(&folder).len(), 1);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_an_error() {
+    let folder = Folder::new();
+    fs::write(folder.path().join("receipts"), "a file").unwrap();
+    assert!(archive::write(folder.path(), &run(1), b"x", || None).is_err());
+}
+
+#[test]
+fn the_newest_200_are_kept_and_folders_are_never_touched() {
+    let folder = Folder::new();
+    let receipts = folder.path().join("receipts");
+    fs::create_dir_all(receipts.join("v1.0")).unwrap();
+    for number in 0..=archive::KEPT as u32 {
+        fs::write(receipts.join(format!("{}.json", run(number))), "x").unwrap();
+        fs::write(receipts.join(format!("{}.json.sig", run(number))), "x").unwrap();
+    }
+    for name in ["README.md", "schema.json", ".x.new"] {
+        fs::write(receipts.join(name), "x").unwrap();
+    }
+    fs::write(receipts.join(format!(".{}.new", run(7))), "half").unwrap();
+    archive::sweep(folder.path()).unwrap();
+    let left = names(&folder);
+    assert_eq!(left.len(), 2 * archive::KEPT + 4, "{left:?}");
+    assert!(!left.contains(&format!("{}.json", run(0))) && !left.contains(&format!("{}.json.sig", run(0))));
+    assert!(left.contains(&format!("{}.json", run(1))) && left.contains(&"v1.0".to_owned()));
+    assert_eq!(archive::list(folder.path())[0], receipts.join(format!("{}.json", run(archive::KEPT as u32))));
+}
+
+#[test]
+fn only_a_small_regular_file_is_read_and_nothing_hangs() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("file"), "text").unwrap();
+    fs::write(at("largest"), vec![b'x'; MAX_BYTES]).unwrap();
+    assert_eq!(archive::read(&at("file")).unwrap(), b"text");
+    assert_eq!(archive::read(&at("largest")).unwrap().len(), MAX_BYTES);
+    symlink(at("file"), at("link")).unwrap();
+    nix::unistd::mkfifo(&at("pipe"), Mode::S_IRWXU).unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    fs::write(at("long"), vec![b'x'; MAX_BYTES + 1]).unwrap();
+    let cases = [
+        ("link", "a link"),
+        ("pipe", "not a regular file"),
+        ("folder", "not a regular file"),
+        ("long", "longer than"),
+        ("none", "No such file"),
+    ];
+    for (name, why) in cases {
+        let error = format!("{:#}", archive::read(&at(name)).unwrap_err());
+        assert!(error.contains(why) && error.contains(name), "{name}: {error}");
+    }
+    let error = format!("{:#}", archive::read("/dev/zero".as_ref()).unwrap_err());
+    assert!(error.contains("not a regular file"), "{error}");
+}

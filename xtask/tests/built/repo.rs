@@ -1,1 +1,321 @@
-//! To be built.
+//! The snapshot sees the tree as it is on disk, whatever git was told to overlook.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use xtask::repo::{LOCAL_VARIABLES, Repo, Snapshot, SnapshotError};
+use xtask::sys;
+
+use crate::world::{Folder, PATIENCE, World, processes_with, until};
+
+fn world() -> World {
+    let world = World::new("schema = 1\n");
+    world.write("src/cart.rs", "fn cart() {}\n");
+    world.write("run.sh", "#!/bin/sh\n");
+    fs::set_permissions(world.repo.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    world.commit("files");
+    world
+}
+
+fn snapshot(world: &World) -> Snapshot {
+    let scratch = Folder::new();
+    Repo::find(&world.repo).unwrap().snapshot(scratch.path(), sys::now() + PATIENCE).unwrap()
+}
+
+#[track_caller]
+fn dirty(world: &World, file: &str) {
+    assert_eq!(world.git(&["status", "--porcelain"]), "", "git itself sees it, so this is no test of the snapshot");
+    assert_eq!(snapshot(world).uncommitted, [file]);
+}
+
+/// Waits until the file system's clock has moved on, so that a change from now on has another time.
+fn let_the_clock_tick(world: &World) {
+    let probe = world.folder.path().join("probe");
+    let time = || {
+        fs::write(&probe, "x").unwrap();
+        fs::metadata(&probe).unwrap().modified().unwrap()
+    };
+    let begun = time();
+    until("another file time", || time() != begun);
+}
+
+#[test]
+fn a_clean_tree_has_the_id_of_head() {
+    let world = world();
+    let found = snapshot(&world);
+    assert!(found.clean());
+    assert_eq!(found.tree, world.git(&["rev-parse", "HEAD^{tree}"]));
+    assert_eq!(found.commit, Some(world.git(&["rev-parse", "HEAD"])));
+    let sub = Repo::find(&world.repo.join("src")).unwrap();
+    assert_eq!(sub.root, world.repo);
+}
+
+#[test]
+fn edits_new_files_removals_and_modes_are_named() {
+    let world = world();
+    world.write("src/cart.rs", "fn cart() { todo!() }\n");
+    world.write("new file\n", "x");
+    fs::remove_file(world.repo.join(".gitignore")).unwrap();
+    fs::set_permissions(world.repo.join("run.sh"), fs::Permissions::from_mode(0o644)).unwrap();
+    let found = snapshot(&world);
+    assert_eq!(found.uncommitted, [".gitignore", "new file\n", "run.sh", "src/cart.rs"]);
+    assert!(!found.clean());
+    world.commit("all of it");
+    assert!(snapshot(&world).clean());
+}
+
+#[test]
+fn hidden_edits_are_seen() {
+    let world = world();
+    world.git(&["update-index", "--assume-unchanged", "src/cart.rs"]);
+    world.write("src/cart.rs", "hidden\n");
+    dirty(&world, "src/cart.rs");
+
+    let world = self::world();
+    world.git(&["update-index", "--skip-worktree", "src/cart.rs"]);
+    world.write("src/cart.rs", "hidden\n");
+    dirty(&world, "src/cart.rs");
+
+    let world = self::world();
+    world.git(&["config", "core.fileMode", "false"]);
+    fs::set_permissions(world.repo.join("run.sh"), fs::Permissions::from_mode(0o644)).unwrap();
+    dirty(&world, "run.sh");
+
+    for (file, setting) in [(".git/info/exclude", None), ("excludes", Some("core.excludesFile"))] {
+        let world = self::world();
+        let path = if setting.is_some() { world.folder.path().join(file) } else { world.repo.join(file) };
+        fs::write(&path, "hidden.rs\n").unwrap();
+        if let Some(setting) = setting {
+            world.git(&["config", setting, path.to_str().unwrap()]);
+        }
+        world.write("hidden.rs", "x");
+        dirty(&world, "hidden.rs");
+    }
+}
+
+#[test]
+fn an_edit_behind_restored_times_is_seen() {
+    let world = world();
+    world.git(&["config", "core.trustctime", "false"]);
+    world.git(&["config", "core.checkStat", "minimal"]);
+    let path = world.repo.join("src/cart.rs");
+    let old = fs::metadata(&path).unwrap().modified().unwrap() - Duration::from_secs(3600);
+    fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    world.git(&["update-index", "--refresh"]);
+    world.write("src/cart.rs", "fn tarc() {}\n"); // as long as it was
+    fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    dirty(&world, "src/cart.rs");
+}
+
+#[test]
+fn replaced_objects_do_not_count() {
+    let world = world();
+    let (first, second) = (world.git(&["rev-parse", "HEAD~1"]), world.git(&["rev-parse", "HEAD"]));
+    world.git(&["replace", &second, &first]);
+    let found = snapshot(&world);
+    assert!(found.clean(), "{:?}", found.uncommitted);
+}
+
+#[test]
+fn receipts_are_left_out_only_where_untracked() {
+    let world = world();
+    fs::remove_file(world.repo.join(".gitignore")).unwrap();
+    world.write("receipts/README.md", "tracked\n");
+    world.commit("no ignore file, a tracked file in receipts");
+    world.write("receipts/r-20261130-140210-7c1e09ab.json", "{}");
+    world.write("sub/receipts/other", "not ours");
+    assert_eq!(snapshot(&world).uncommitted, ["sub/receipts/other"]);
+    world.write("receipts/README.md", "edited\n");
+    assert_eq!(snapshot(&world).uncommitted, ["receipts/README.md", "sub/receipts/other"]);
+}
+
+#[test]
+fn what_changed_between_two_snapshots_is_named() {
+    let world = world();
+    world.write("gone", "x");
+    world.commit("one more");
+    let before = snapshot(&world);
+    assert_eq!(snapshot(&world).changed_since(&before), [""; 0]);
+    let_the_clock_tick(&world);
+    world.write("src/cart.rs", "edited\n");
+    world.write("new", "x");
+    fs::remove_file(world.repo.join("gone")).unwrap();
+    assert_eq!(snapshot(&world).changed_since(&before), ["gone", "new", "src/cart.rs"]);
+}
+
+#[test]
+fn an_edit_that_was_taken_back_is_named() {
+    let world = world();
+    let before = snapshot(&world);
+    let_the_clock_tick(&world);
+    let path = world.repo.join("src/cart.rs");
+    let (text, times) = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
+    fs::write(&path, "something else\n").unwrap();
+    fs::write(&path, text).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_modified(times).unwrap();
+    let after = snapshot(&world);
+    assert!(after.clean() && after.tree == before.tree);
+    assert_eq!(after.changed_since(&before), ["src/cart.rs"]);
+}
+
+#[test]
+fn a_commit_during_the_run_is_named() {
+    let world = world();
+    let before = snapshot(&world);
+    world.commit("empty");
+    assert_eq!(snapshot(&world).changed_since(&before), ["HEAD"]);
+}
+
+#[test]
+fn a_repository_without_a_commit_has_a_tree_and_is_not_clean() {
+    let folder = Folder::new();
+    let git =
+        |args: &[&str]| assert!(Command::new("git").args(args).current_dir(folder.path()).status().unwrap().success());
+    git(&["init", "--quiet"]);
+    fs::write(folder.path().join("a"), "x").unwrap();
+    let scratch = Folder::new();
+    let repo = Repo::find(folder.path()).unwrap();
+    assert_eq!(repo.head().unwrap(), None);
+    let found = repo.snapshot(scratch.path(), sys::now() + PATIENCE).unwrap();
+    assert_eq!((found.commit.clone(), found.uncommitted.as_slice()), (None, &["a".to_owned()][..]));
+    assert!(!found.clean() && found.tree.len() == 40);
+}
+
+#[test]
+fn nothing_is_stored_and_nothing_of_the_repository_is_written() {
+    let world = world();
+    world.write("big", &"x".repeat(300_000));
+    let hook = world.repo.join(".git/hooks/post-index-change");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    fs::write(&hook, "#!/bin/sh\ntouch ran\n").unwrap();
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    let files = |folder: &Path| -> Vec<String> {
+        let out = Command::new("find").arg(folder).args(["-printf", "%p %s %T@\n"]).output().unwrap();
+        let lines = String::from_utf8(out.stdout).unwrap();
+        // git gives the objects that it finds there already a new time, which keeps them from being collected.
+        let object = |line: &&str| line.contains("/objects/");
+        lines
+            .lines()
+            .map(|line| if object(&line) { line.rsplit_once(' ').unwrap().0 } else { line }.to_owned())
+            .collect()
+    };
+    let (before, scratch) = (files(&world.repo), Folder::new());
+    let repo = Repo::find(&world.repo).unwrap();
+    assert_eq!(repo.snapshot(scratch.path(), sys::now() + PATIENCE).unwrap().uncommitted, ["big"]);
+    assert_eq!(files(&world.repo), before);
+    let out = Command::new("du").arg("-sk").arg(scratch.path()).output().unwrap();
+    let size = String::from_utf8(out.stdout).unwrap();
+    let size: u64 = size.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(size < 200, "{size} KiB in the scratch folder");
+}
+
+#[test]
+fn odd_names_and_kinds_of_files_are_read() {
+    let world = World::at("a:b \"c\"\\d", "schema = 1\n");
+    fs::write(world.repo.join(std::ffi::OsStr::from_bytes(b"\xff\xfe")), "not utf-8").unwrap();
+    world.write("? question", "x");
+    world.write("H 100644 0\tfake", "x");
+    symlink("nowhere", world.repo.join("link")).unwrap();
+    world.write("was-a-file", "x");
+    world.commit("odd");
+    assert!(snapshot(&world).clean());
+    fs::remove_file(world.repo.join("was-a-file")).unwrap();
+    world.write("was-a-file/now", "x");
+    fs::remove_file(world.repo.join("link")).unwrap();
+    symlink("elsewhere", world.repo.join("link")).unwrap();
+    world.write("? untracked", "x");
+    assert_eq!(snapshot(&world).uncommitted, ["? untracked", "link", "was-a-file", "was-a-file/now"]);
+}
+
+#[test]
+fn submodules_and_nested_repositories() {
+    let (world, other) = (world(), self::world());
+    let url = other.repo.to_str().unwrap();
+    world.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "sub"]);
+    world.commit("a submodule");
+    let repo = Repo::find(&world.repo).unwrap();
+    let unpinned = || {
+        let scratch = Folder::new();
+        repo.unpinned(scratch.path(), sys::now() + PATIENCE).unwrap()
+    };
+    assert!(snapshot(&world).clean());
+    assert_eq!(unpinned(), [""; 0]);
+    world.write("sub/src/cart.rs", "changed\n");
+    assert!(snapshot(&world).clean(), "a tree id cannot show it");
+    assert_eq!(unpinned(), ["submodule sub has changes that are not committed: src/cart.rs"]);
+    world.git(&["submodule", "--quiet", "deinit", "--force", "sub"]);
+    assert!(snapshot(&world).clean(), "not checked out is as committed");
+    fs::create_dir(world.repo.join("nested")).unwrap();
+    let init = Command::new("git").args(["init", "--quiet"]).current_dir(world.repo.join("nested")).status().unwrap();
+    assert!(init.success());
+    assert_eq!(snapshot(&world).uncommitted, ["nested/ (a repository of its own)"]);
+}
+
+#[test]
+fn pointers_of_lfs_and_private_attributes_are_not_pinned() {
+    let world = world();
+    world.write(".gitattributes", "*.bin filter=lfs\n");
+    world.write("a.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
+    world.write("b.bin", "the file itself\n");
+    world.commit("large files");
+    fs::write(world.repo.join(".git/info/attributes"), "*.rs filter=hide\n").unwrap();
+    let scratch = Folder::new();
+    let reasons = Repo::find(&world.repo).unwrap().unpinned(scratch.path(), sys::now() + PATIENCE).unwrap();
+    assert_eq!(reasons[0], "a.bin is a pointer of LFS, not the file itself (git lfs pull)");
+    assert!(reasons[1].contains(".git/info/attributes") && reasons.len() == 2, "{reasons:?}");
+}
+
+/// A filter that never ends is cut at the deadline, and goes down with its git.
+#[test]
+fn a_snapshot_ends_at_its_deadline_and_leaves_nothing() {
+    let world = world();
+    let token = format!("99{}", std::process::id());
+    world.git(&["config", "filter.slow.clean", &format!("sleep {token}")]);
+    world.write(".gitattributes", "*.slow filter=slow\n");
+    world.write("a.slow", "x");
+    let scratch = Folder::new();
+    let begun = Instant::now();
+    let repo = Repo::find(&world.repo).unwrap();
+    let found = repo.snapshot(scratch.path(), sys::now() + Duration::from_millis(500));
+    assert!(matches!(found, Err(SnapshotError::Late)), "{found:?}");
+    assert!(begun.elapsed() < PATIENCE);
+    until("the filter's end", || processes_with(&token).is_empty());
+}
+
+#[test]
+fn objects_are_asked_for_by_name_in_one_go() {
+    let world = world();
+    let repo = Repo::find(&world.repo).unwrap();
+    world.write("empty", "");
+    let head = world.commit("an empty file");
+    let found = repo
+        .objects(&["HEAD^{commit}", "HEAD:src/cart.rs", "HEAD:no such file", "nothing", "HEAD:empty", "HEAD:src"])
+        .unwrap();
+    let kinds: Vec<Option<&str>> = found.iter().map(|object| Some(object.as_ref()?.kind.as_str())).collect();
+    assert_eq!(kinds, [Some("commit"), Some("blob"), None, None, Some("blob"), Some("tree")]);
+    assert_eq!(found[0].as_ref().unwrap().id, head);
+    assert_eq!(found[1].as_ref().unwrap().bytes, b"fn cart() {}\n");
+    for bad in ["--help", "HEAD\nHEAD", "a\0b"] {
+        assert!(repo.objects(&[bad]).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn no_repository_is_an_error_that_says_where() {
+    let folder = Folder::new();
+    let error = Repo::find(folder.path()).unwrap_err().to_string();
+    assert!(error.contains(folder.path().to_str().unwrap()), "{error}");
+}
+
+/// Compared with the git that is installed: a newer one may have more.
+#[test]
+fn local_variables_are_those_that_git_names() {
+    let out = Command::new("git").args(["rev-parse", "--local-env-vars"]).output().unwrap();
+    for name in String::from_utf8(out.stdout).unwrap().lines() {
+        assert!(LOCAL_VARIABLES.contains(&name), "{name} is missing in LOCAL_VARIABLES");
+    }
+}

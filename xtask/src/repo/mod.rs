@@ -1,0 +1,159 @@
+//! Facts about the git work tree around a folder. It asks git and never writes to the repository.
+
+mod snapshot;
+mod unpinned;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use xshell::{Shell, cmd};
+
+pub use snapshot::{Snapshot, SnapshotError};
+
+/// Variables by which git's answers would be those of another repository (`git rev-parse --local-env-vars`, git 2.47).
+pub const LOCAL_VARIABLES: [&str; 15] = [
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+];
+
+// Variables of git that say where its own configuration is and how far to look for a repository. Every other GIT_* is
+// kept from our calls: a list of what is harmful would be out of date with the next git.
+const KEPT_VARIABLES: [&str; 6] = [
+    "GIT_CEILING_DIRECTORIES",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_NOSYSTEM",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_DISCOVERY_ACROSS_FILESYSTEM",
+    "GIT_EXEC_PATH",
+];
+
+/// A git work tree.
+#[derive(Debug, Clone)]
+pub struct Repo {
+    /// Its root, absolute.
+    pub root: PathBuf,
+    git_dir: PathBuf,
+    objects: PathBuf,
+    env: Vec<(OsString, OsString)>,
+}
+
+/// An object as git stores it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Its id, in full.
+    pub id: String,
+    /// `commit`, `tree`, `blob` or `tag`.
+    pub kind: String,
+    /// What it holds.
+    pub bytes: Vec<u8>,
+}
+
+impl Repo {
+    /// The work tree around `folder`. Errors where there is none, or no git.
+    pub fn find(folder: &Path) -> anyhow::Result<Self> {
+        let sh = Shell::new()?;
+        sh.change_dir(folder);
+        let env = environment();
+        let questions = ["--show-toplevel", "--absolute-git-dir", "--git-path", "objects"];
+        let out = cmd!(sh, "git rev-parse {questions...}").env_clear().envs(env.clone()).quiet().ignore_status();
+        let out = out.output().context("git cannot be run: is it installed and on PATH?")?;
+        if !out.status.success() {
+            let why = String::from_utf8_lossy(&out.stderr);
+            bail!("no git work tree around {}: {}", folder.display(), why.trim());
+        }
+        let lines: Vec<&[u8]> = out.stdout.strip_suffix(b"\n").unwrap_or(&out.stdout).split(|&b| b == b'\n').collect();
+        let [root, git_dir, objects] = lines[..] else {
+            bail!("the path of the git work tree around {} has a line break in it", folder.display());
+        };
+        let path = |bytes: &[u8]| folder.join(OsStr::from_bytes(bytes));
+        Ok(Self { root: path(root), git_dir: path(git_dir), objects: path(objects), env })
+    }
+
+    /// HEAD in full; none in a repository without a commit.
+    pub fn head(&self) -> anyhow::Result<Option<String>> {
+        Ok(self.objects(&["HEAD^{commit}"])?.swap_remove(0).map(|commit| commit.id))
+    }
+
+    /// The objects of these names (`HEAD`, `v1^{commit}`, `REV:path`), in order; none where a name means nothing. Replace refs
+    /// do not count. One process, whatever the number.
+    pub fn objects(&self, names: &[&str]) -> anyhow::Result<Vec<Option<Object>>> {
+        if let Some(name) = names.iter().find(|name| name.contains(['\n', '\0']) || name.starts_with('-')) {
+            bail!("{name:?} is no name of a revision");
+        }
+        let asked = names.join("\n") + "\n";
+        let out = self.git(&["cat-file", "--batch"], asked.as_bytes())?;
+        let mut rest = &out[..];
+        names.iter().map(|name| next_object(&mut rest).with_context(|| format!("git's answer for {name}"))).collect()
+    }
+
+    /// Whether `old` is `new` or one of its ancestors, and how many commits `new` is ahead.
+    pub fn commits_between(&self, old: &str, new: &str) -> Option<u64> {
+        let range = format!("{old}..{new}");
+        self.git(&["merge-base", "--is-ancestor", old, new], b"").ok()?;
+        let count = self.git(&["rev-list", "--count", &range, "--"], b"").ok()?;
+        String::from_utf8_lossy(&count).trim().parse().ok()
+    }
+
+    // A short question: what git printed.
+    fn git(&self, args: &[&str], stdin: &[u8]) -> anyhow::Result<Vec<u8>> {
+        let sh = Shell::new()?;
+        sh.change_dir(&self.root);
+        let call = cmd!(sh, "git {args...}").env_clear().envs(self.env.clone()).stdin(stdin).quiet().ignore_status();
+        let out = call.output()?;
+        if !out.status.success() {
+            bail!("git {}: {}", args.join(" "), String::from_utf8_lossy(&out.stderr).trim());
+        }
+        Ok(out.stdout)
+    }
+}
+
+// The environment of our calls of git. Its messages are read by nobody but people, in one language for all logs.
+fn environment() -> Vec<(OsString, OsString)> {
+    let strange =
+        |name: &OsStr| name.as_bytes().starts_with(b"GIT_") && !KEPT_VARIABLES.iter().any(|kept| name == *kept);
+    let fixed =
+        [("GIT_NO_REPLACE_OBJECTS", "1"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_ATTR_NOSYSTEM", "1"), ("LC_ALL", "C")];
+    let fixed = fixed.map(|(name, value)| (name.into(), value.into()));
+    std::env::vars_os().filter(|(name, _)| !strange(name)).chain(fixed).collect()
+}
+
+// One answer of `cat-file --batch`: `ID KIND SIZE`, the bytes, a newline; or `NAME missing`, `NAME ambiguous`.
+fn next_object(rest: &mut &[u8]) -> anyhow::Result<Option<Object>> {
+    let end = rest.iter().position(|&b| b == b'\n').context("cut off")?;
+    let head = String::from_utf8_lossy(&rest[..end]).into_owned();
+    *rest = &rest[end + 1..];
+    let parts: Vec<&str> = head.rsplitn(3, ' ').collect();
+    let [size, kind, id] = parts[..] else { return Ok(None) };
+    let (Ok(size), "commit" | "tree" | "blob" | "tag") = (size.parse::<usize>(), kind) else { return Ok(None) };
+    let bytes = rest.get(..size).context("cut off")?.to_vec();
+    *rest = rest.get(size + 1..).context("cut off")?;
+    Ok(Some(Object { id: id.to_owned(), kind: kind.to_owned(), bytes }))
+}
+
+// A list of folders in one variable, as git reads GIT_ALTERNATE_OBJECT_DIRECTORIES: quoted, because a colon separates.
+fn quoted(path: &Path) -> OsString {
+    let mut out = vec![b'"'];
+    for &byte in path.as_os_str().as_bytes() {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        if byte == b'\n' { out.extend(b"\\n") } else { out.push(byte) }
+    }
+    out.push(b'"');
+    OsString::from(OsStr::from_bytes(&out))
+}

@@ -1,0 +1,340 @@
+//! The cold snapshot: the id of the tree as it is on disk, whatever the index, its flags or the configuration claim.
+//!
+//! An index of its own is filled with every tracked and every untracked, not ignored file. Its entries have no cached
+//! times, so each file is read; contents are hashed, not stored. Untracked files under receipts/ are left out, nothing
+//! else is. `.git/info/exclude` and `core.excludesFile` are not asked, because nobody else can see what they hide.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use duct::cmd;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::{Repo, quoted};
+use crate::sys;
+use crate::time::Moment;
+
+// What the configuration may not decide. Hooks are off because writing an index calls one.
+const CONFIG: [&str; 16] = [
+    "-c",
+    "core.fileMode=true",
+    "-c",
+    "core.symlinks=true",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "core.untrackedCache=false",
+    "-c",
+    "core.splitIndex=false",
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.attributesFile=/dev/null",
+    "-c",
+    "core.safecrlf=false",
+];
+
+/// The tree on disk at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// HEAD in full; none in a repository without a commit.
+    pub commit: Option<String>,
+    /// Id of the tree on disk.
+    pub tree: String,
+    /// Files that differ from HEAD, and repositories inside this one that are no submodules; empty if the tree is clean.
+    pub uncommitted: Vec<String>,
+    // Per file: what changes whenever its contents or its metadata do.
+    stamps: BTreeMap<Vec<u8>, Stamp>,
+}
+
+/// Why there is no snapshot.
+#[derive(Debug)]
+pub enum SnapshotError {
+    /// It was not done at the deadline.
+    Late,
+    /// It cannot be made; what and what next.
+    Failed(anyhow::Error),
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Late => f.write_str("reading the tree took too long"),
+            Self::Failed(why) => write!(f, "the tree cannot be read: {why:#}"),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
+impl From<anyhow::Error> for SnapshotError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+// The change time cannot be set by anybody, so an edit that was taken back, times and all, still shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    changed: (i64, i64),
+    inode: u64,
+}
+
+impl Snapshot {
+    /// Whether the tree is that of HEAD.
+    pub fn clean(&self) -> bool {
+        self.commit.is_some() && self.uncommitted.is_empty()
+    }
+
+    /// What is not as it was in `earlier`, a snapshot of the same work tree: files edited (also those edited back),
+    /// made or removed, and `HEAD` if it moved. Empty if the tree stood still.
+    pub fn changed_since(&self, earlier: &Self) -> Vec<String> {
+        let (old, new) = (&earlier.stamps, &self.stamps);
+        let edited = new.iter().filter(|(path, stamp)| old.get(*path) != Some(stamp)).map(|(path, _)| path);
+        let removed = old.keys().filter(|path| !new.contains_key(*path));
+        let mut names: Vec<String> = edited.chain(removed).map(|path| text(path)).collect();
+        names.sort_unstable();
+        if names.is_empty() && self.tree != earlier.tree {
+            // Submodules at another commit, and filters that give another answer for the same file.
+            names = self.uncommitted.iter().chain(&earlier.uncommitted).cloned().collect();
+            names.dedup();
+            names.push("(the tree)".to_owned());
+        }
+        if self.commit != earlier.commit {
+            names.push("HEAD".to_owned());
+        }
+        names
+    }
+}
+
+// What `ls-files` lists.
+struct Listed {
+    path: Vec<u8>,
+    // Mode and id in the user's index; none for untracked files.
+    tracked: Option<(String, String)>,
+}
+
+impl Repo {
+    /// The tree on disk, read anew. `scratch` is an empty folder outside of the repository, for git's own files; another one
+    /// for each snapshot. Every call of git ends by `deadline`.
+    pub fn snapshot(&self, scratch: &Path, deadline: Moment) -> Result<Snapshot, SnapshotError> {
+        let git = Git::new(self, scratch, deadline)?;
+        let list = ["ls-files", "-t", "-s", "-z", "--cached", "--others"];
+        let patterns = ["--exclude-per-directory=.gitignore", "--exclude=/receipts/"];
+        let heads =
+            git.start(&["rev-parse", "--revs-only", "HEAD^{commit}", "HEAD^{tree}"], Vec::new(), Index::User)?;
+        let files = git.start(&[&list[..], &patterns].concat(), Vec::new(), Index::User)?;
+        let listed = parse_list(&git.finish(files)?)?;
+        let mut seen = self.look(listed)?;
+        let gitlinks: Vec<String> = seen.unready.iter().map(|(id, path)| format!("160000,{id},{path}")).collect();
+        let mut update = vec!["update-index", "--add", "--remove", "--info-only"];
+        gitlinks.iter().for_each(|gitlink| update.extend(["--cacheinfo", gitlink]));
+        update.extend(["-z", "--stdin"]);
+        git.run(&update, std::mem::take(&mut seen.input), Index::Own)?;
+        let tree = line(&git.run(&["write-tree", "--missing-ok"], Vec::new(), Index::Own)?);
+        let heads = git.finish(heads)?;
+        let mut heads = heads.split(|&b| b == b'\n').map(line).filter(|id| !id.is_empty());
+        let (commit, head_tree) = (heads.next(), heads.next());
+        let mut uncommitted = seen.nested;
+        if head_tree.as_ref() != Some(&tree) {
+            let differing = match &head_tree {
+                Some(head) => {
+                    git.run(&["diff-index", "--cached", "--name-only", "-z", head], Vec::new(), Index::Own)?
+                }
+                None => git.run(&["ls-files", "-z"], Vec::new(), Index::Own)?,
+            };
+            uncommitted.extend(differing.split(|&b| b == 0).filter(|path| !path.is_empty()).map(text));
+            if uncommitted.is_empty() {
+                uncommitted.push("(the tree)".to_owned());
+            }
+        }
+        if seen.modes_differ && !has_mode_bits(&self.git_dir)? {
+            return Err(anyhow!(
+                "the file system of {} keeps no mode bits, so nobody can tell what is executable: move the checkout to one that does \
+                 (under WSL: into the home folder, not /mnt/c)",
+                self.root.display()
+            )
+            .into());
+        }
+        Ok(Snapshot { commit, tree, uncommitted, stamps: seen.stamps })
+    }
+
+    // Looks at every listed file before git reads it: an edit in between shows as another change time next time.
+    fn look(&self, listed: Vec<Listed>) -> anyhow::Result<Seen> {
+        let mut seen = Seen::default();
+        for Listed { path, tracked } in listed {
+            if let Some(nested) = path.strip_suffix(b"/") {
+                seen.nested.push(format!("{}/ (a repository of its own)", text(nested)));
+                continue;
+            }
+            let file = self.root.join(OsStr::from_bytes(&path));
+            let metadata = match fs::symlink_metadata(&file) {
+                Ok(metadata) => metadata,
+                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
+                Err(e) => return Err(e).with_context(|| format!("looking at {}", file.display())),
+            };
+            if metadata.is_dir() {
+                match tracked {
+                    // git takes over what the submodule has checked out; one that is not there stays what the index says.
+                    Some((mode, id)) if mode == "160000" && !file.join(".git").exists() => {
+                        seen.unready.push((id, String::from_utf8(path).context("the path of a submodule")?));
+                    }
+                    Some((mode, _)) if mode == "160000" => seen.pass_on(&path),
+                    _ => {}
+                }
+                continue;
+            }
+            seen.modes_differ |= tracked.is_some_and(|(mode, _)| mode_differs(&mode, &metadata));
+            seen.pass_on(&path);
+            let changed = (metadata.ctime(), metadata.ctime_nsec());
+            seen.stamps.insert(path, Stamp { changed, inode: metadata.ino() });
+        }
+        Ok(seen)
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    stamps: BTreeMap<Vec<u8>, Stamp>,
+    // Paths for `update-index -z --stdin`.
+    input: Vec<u8>,
+    nested: Vec<String>,
+    // Id and path of submodules that are not checked out.
+    unready: Vec<(String, String)>,
+    modes_differ: bool,
+}
+
+impl Seen {
+    fn pass_on(&mut self, path: &[u8]) {
+        self.input.extend(path);
+        self.input.push(0);
+    }
+}
+
+// `TAG MODE ID STAGE\tPATH` for tracked files, `? PATH` for others, each ended by a zero.
+fn parse_list(out: &[u8]) -> anyhow::Result<Vec<Listed>> {
+    let entries = out.split(|&b| b == 0).filter(|entry| !entry.is_empty());
+    let parse = |entry: &[u8]| {
+        if let Some(path) = entry.strip_prefix(b"? ") {
+            return Some(Listed { path: path.to_vec(), tracked: None });
+        }
+        let tab = entry.iter().position(|&b| b == b'\t')?;
+        let head = String::from_utf8_lossy(&entry[..tab]).into_owned();
+        let mut words = head.split(' ').skip(1);
+        let tracked = Some((words.next()?.to_owned(), words.next()?.to_owned()));
+        Some(Listed { path: entry[tab + 1..].to_vec(), tracked })
+    };
+    entries.map(|entry| parse(entry).with_context(|| format!("git ls-files printed {:?}", text(entry)))).collect()
+}
+
+fn mode_differs(mode: &str, metadata: &Metadata) -> bool {
+    let executable = metadata.permissions().mode() & 0o100 != 0;
+    metadata.is_file() && (mode == "100644" && executable || mode == "100755" && !executable)
+}
+
+// Tried with a file in git's own folder: only the file system itself can tell.
+fn has_mode_bits(git_dir: &Path) -> anyhow::Result<bool> {
+    let path = git_dir.join(format!("xtask-mode-bits-{}", std::process::id()));
+    let try_them = || -> io::Result<bool> {
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        let executable = |mode| -> io::Result<bool> {
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
+            Ok(file.metadata()?.permissions().mode() & 0o100 != 0)
+        };
+        Ok(!executable(0o600)? && executable(0o700)?)
+    };
+    let found = try_them().with_context(|| format!("trying mode bits in {}", git_dir.display()));
+    let _ = fs::remove_file(&path);
+    found
+}
+
+fn text(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+fn line(out: &[u8]) -> String {
+    String::from_utf8_lossy(out).trim_end().to_owned()
+}
+
+#[derive(PartialEq, Eq)]
+enum Index {
+    // Read, never written.
+    User,
+    Own,
+}
+
+// Calls of git with a deadline, each in a process group of its own, so that filters go down with it.
+struct Git<'a> {
+    repo: &'a Repo,
+    scratch: &'a Path,
+    deadline: Instant,
+}
+
+struct Call {
+    handle: duct::Handle,
+    name: String,
+}
+
+impl<'a> Git<'a> {
+    fn new(repo: &'a Repo, scratch: &'a Path, deadline: Moment) -> anyhow::Result<Self> {
+        fs::create_dir_all(scratch.join("objects")).with_context(|| format!("making {}", scratch.display()))?;
+        Ok(Self { repo, scratch, deadline: Instant::now() + deadline.since(sys::now()) })
+    }
+
+    fn run(&self, args: &[&str], stdin: Vec<u8>, index: Index) -> Result<Vec<u8>, SnapshotError> {
+        let call = self.start(args, stdin, index)?;
+        self.finish(call)
+    }
+
+    fn start(&self, args: &[&str], stdin: Vec<u8>, index: Index) -> anyhow::Result<Call> {
+        let mut env: Vec<(OsString, OsString)> = self.repo.env.clone();
+        if index == Index::Own {
+            env.push(("GIT_INDEX_FILE".into(), self.scratch.join("index").into()));
+            // Trees are written, and go with the scratch folder.
+            env.push(("GIT_OBJECT_DIRECTORY".into(), self.scratch.join("objects").into()));
+            env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".into(), quoted(&self.repo.objects)));
+        }
+        let call = cmd("git", CONFIG.iter().chain(args)).dir(&self.repo.root).full_env(env);
+        let call = call.stdin_bytes(stdin).stdout_capture().stderr_capture().unchecked().before_spawn(|command| {
+            std::os::unix::process::CommandExt::process_group(command, 0);
+            Ok(())
+        });
+        let handle = call.start().context("git cannot be run: is it installed and on PATH?")?;
+        Ok(Call { handle, name: args[0].to_owned() })
+    }
+
+    fn finish(&self, call: Call) -> Result<Vec<u8>, SnapshotError> {
+        let waited = call.handle.wait_deadline(self.deadline).context("waiting for git");
+        let Some(out) = waited? else {
+            return Err(SnapshotError::Late);
+        };
+        if !out.status.success() {
+            let why = format!("git {}: {}", call.name, line(&out.stderr));
+            return Err(anyhow!(why).into());
+        }
+        Ok(out.stdout.clone())
+    }
+}
+
+impl Drop for Call {
+    // Also where another call failed first: nothing of ours runs on.
+    fn drop(&mut self) {
+        if !matches!(self.handle.try_wait(), Ok(None)) {
+            return;
+        }
+        for pid in self.handle.pids().into_iter().filter_map(|pid| i32::try_from(pid).ok()) {
+            let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        // Not without a limit: what left the group may still hold the pipe.
+        let _ = self.handle.wait_timeout(Duration::from_secs(1));
+    }
+}
