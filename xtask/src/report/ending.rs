@@ -53,13 +53,49 @@ pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
     }
     out += &match receipt {
         Some(path) if *verdict == Word::Passed => pen.field("receipt", path),
-        Some(path) => pen.field("receipt", &format!("{path}  (verdict: {verdict})")),
+        Some(path) => pen.field("receipt", &format!("{path}  ({verdict})")),
         None => pen.field("receipt", "none: it could not be written"),
     };
     if *verdict == Word::Passed {
         out += &pen.field("picture", "cargo xtask report");
     }
     if *exit_code != 0 { out + &format!("exit code {exit_code}\n") } else { out }
+}
+
+/// The run as a table, for the summary page of a CI job; nothing for an event that is no end.
+pub(super) fn markdown(board: &Scoreboard, stamped: &Stamped) -> String {
+    let Event::RunFinished { verdict, run, .. } = &stamped.event else { return String::new() };
+    let queue = Human(board.queue.unwrap_or(Duration::ZERO));
+    let times = format!("run {} of {}, queue {queue} of", Human(*run), Human(board.scene.deadline));
+    let head = format!("verify {verdict} at {}: {times} {}", tree(board), Human(board.scene.queue_budget));
+    let line = |text: &str| {
+        text.chars().fold(String::new(), |out, c| match c {
+            // Nothing foreign is markup: neither of a table, nor of markdown, nor of HTML.
+            '|' | '`' | '<' | '>' | '*' | '_' | '[' | ']' | '\\' | '&' | '#' | '@' => {
+                out + &format!("&#{};", u32::from(c))
+            }
+            c => out + c.encode_utf8(&mut [0; 4]),
+        })
+    };
+    let mut out = format!("### {}\n", line(&head));
+    for trouble in &board.trouble {
+        out += &format!("\n{}\n", line(trouble));
+    }
+    out += "\n| task | verdict | took | deadline | used | |\n|---|---|--:|--:|--:|---|\n";
+    for (row, record) in board.ended() {
+        let (took, limit) = (Human(record.took), Human(row.deadline));
+        let cause = match &record.verdict {
+            Verdict::Passed => String::new(),
+            other => line(&clean::line(other.to_string().as_bytes(), QUOTE_MAX)),
+        };
+        let used = percent(record.took, row.deadline);
+        out += &format!(
+            "| {} | {} | {took} | {limit} | {used}% | {cause} |\n",
+            line(row.name.as_str()),
+            record.verdict.word()
+        );
+    }
+    out
 }
 
 fn tasks(board: &Scoreboard) -> String {
@@ -142,6 +178,10 @@ fn first_cause(board: &Scoreboard, pen: &Pen, late: Option<Limit>) -> String {
     let mut out = pen.field("first", &format!("{}: {}", row.name, cause(record)));
     if let Verdict::Late(limit) = record.verdict {
         out += &pen.field("judge", &judge(row, record, stopping));
+        if let (Some(usual), Some(worst)) = (median(&row.past), row.past.iter().max()) {
+            let (usual, worst, count) = (Human(usual), Human(*worst), row.past.len());
+            out += &pen.field("usual", &format!("{usual}, worst of the last {} {worst}", plural(count, "pass")));
+        }
         out += &match limit {
             Limit::Task => {
                 let place = format!("{}:{}", board.scene.suite, row.deadline_line);
@@ -175,7 +215,7 @@ fn cause(record: &TaskRecord) -> String {
 }
 
 fn again(board: &Scoreboard, task: &TaskName) -> String {
-    format!("{} --only {task}  (its receipt will be partial)", board.scene.command)
+    format!("{} --only {task}  (a partial receipt)", board.scene.command)
 }
 
 // Hung is what has stopped to say anything, or takes far longer than it ever did; slow is what was still at work.
@@ -183,23 +223,19 @@ fn judge(row: &Row, record: &TaskRecord, stopping: Option<&Stopping>) -> String 
     let took = record.took;
     let silent = stopping.and_then(|stopping| stopping.silent);
     let worst = row.past.iter().max().copied();
-    let mut facts = Vec::new();
-    if let (Some(usual), Some(worst)) = (median(&row.past), worst) {
-        facts.push(format!("usual {}, worst of last {} {}", Human(usual), row.past.len(), Human(worst)));
-    }
-    if let Some(silent) = silent {
-        facts.push(format!("last output {} before", Human(silent)));
-    }
     let quiet = silent.is_some_and(|silent| silent >= took / 2);
     let busy = silent.is_some_and(|silent| silent < took / 10);
     let verdict = match worst {
-        _ if quiet => "this looks hung, not slow",
-        Some(worst) if took >= worst * 2 && !busy => "this looks hung, not slow",
-        Some(_) | None if busy => "this looks slow, not hung",
-        Some(worst) if took < worst * 2 => "this looks slow, not hung",
+        _ if quiet => "looks hung, not slow",
+        Some(worst) if took >= worst * 2 && !busy => "looks hung, not slow",
+        Some(_) | None if busy => "looks slow, not hung",
+        Some(worst) if took < worst * 2 => "looks slow, not hung",
         _ => "hung or slow: nothing to compare with",
     };
-    if facts.is_empty() { verdict.to_owned() } else { format!("{}: {verdict}", facts.join(", ")) }
+    match silent {
+        Some(silent) => format!("{verdict}; last output {} before", Human(silent)),
+        None => verdict.to_owned(),
+    }
 }
 
 fn times(board: &Scoreboard, pen: &Pen, verdict: Word, run: Duration) -> String {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::ending;
 use super::forge;
 use super::pen::{Pen, Tone, whole};
+use super::rows::width;
 use super::scoreboard::{Scoreboard, Stopping};
 use super::{Piece, Scene, Style, Surface, clean};
 use crate::event::{Event, Stamped, TaskRecord};
@@ -24,11 +25,19 @@ pub(super) const QUOTE_MAX: usize = 300;
 pub struct Lines {
     pub(super) board: Scoreboard,
     pub(super) pen: Pen,
-    /// What was said last of the lock that the run waits for.
-    queued: Option<(String, Vec<String>)>,
+    /// The lock that the run waits for: as it was said last, and since when it waits with what budget.
+    queued: Option<Queue>,
     /// Annotations for the end, outside of every group.
     annotations: Vec<String>,
     fences: u32,
+}
+
+#[derive(Debug)]
+struct Queue {
+    lock: String,
+    text: Vec<String>,
+    since: Moment,
+    budget: Duration,
 }
 
 impl Lines {
@@ -44,7 +53,7 @@ impl Lines {
         let at = stamped.at;
         let text = match &stamped.event {
             Event::Queued { scope, port, text, waited, budget } => {
-                self.queued(at, (scope, *port), text, (*waited, *budget))
+                self.queued(at, format!("{scope} lock 127.0.0.1:{port}"), text, *waited, *budget)
             }
             Event::Acquired { queue } => {
                 let lock = "workstation lock";
@@ -133,27 +142,42 @@ impl Lines {
         names.join(", ")
     }
 
-    fn queued(
-        &mut self,
-        at: Moment,
-        (scope, port): (&str, u16),
-        text: &[String],
-        (waited, budget): (Duration, Duration),
-    ) -> String {
+    fn queued(&mut self, at: Moment, lock: String, text: &[String], waited: Duration, budget: Duration) -> String {
         let text: Vec<String> = text.iter().map(|line| clean::line(line.as_bytes(), QUOTE_MAX)).collect();
-        let now = Some((scope.to_owned(), text));
-        if self.queued == now {
-            let same = format!("{} of {}; as before", Human(waited), Human(budget));
-            return self.say(at, "Waiting", Tone::Warn, &same);
+        let known = self.queued.as_ref().is_some_and(|queue| queue.lock == lock && queue.text == text);
+        let since = Moment::from_nanos(at.as_nanos().saturating_sub(waited.as_nanos() as u64));
+        let queue = Queue { lock, text, since, budget };
+        let times = format!("{} of {}", whole(waited), Human(budget));
+        let said = if self.pen.terminal() {
+            String::new()
+        } else if known {
+            self.say(at, "Waiting", Tone::Warn, &format!("{times}; as before"))
+        } else {
+            let ends = utc_clock(self.board.wall_ms(since + budget));
+            let first = self.say(at, "Waiting", Tone::Warn, &format!("{}, {times}, ends {ends}", queue.lock));
+            queue.text.iter().fold(first, |out, line| out + &self.pen.more(line))
+        };
+        self.queued = Some(queue);
+        said
+    }
+
+    /// What the run waits for, as rows of a terminal; empty when it does not wait.
+    pub(super) fn waiting_rows(&self, now: Moment, columns: usize) -> Vec<(Option<Tone>, String)> {
+        let Some(queue) = &self.queued else { return Vec::new() };
+        let times = format!("{} of {}", whole(now.since(queue.since)), Human(queue.budget));
+        let mut rows = vec![(Some(Tone::Warn), format!("     Waiting {times} for the {}", queue.lock))];
+        let last = "Ctrl-C   leaves the queue, nothing has run".to_owned();
+        // Who holds the lock is worth more rows where one is too short for it.
+        let indent = if columns < 60 { 2 } else { 13 };
+        for line in queue.text.iter().chain([&last]) {
+            let mut rest = line.as_str();
+            while !rest.is_empty() {
+                let (part, more) = split(rest, columns.saturating_sub(indent).max(8));
+                rows.push((None, format!("{:indent$}{part}", "")));
+                rest = more;
+            }
         }
-        let ends = utc_clock(self.board.wall_ms(at) + crate::time::millis(budget.saturating_sub(waited)));
-        let first = format!("{scope} lock 127.0.0.1:{port}, {} of {}, ends {ends}", Human(waited), Human(budget));
-        let mut out = self.say(at, "Waiting", Tone::Warn, &first);
-        for line in now.iter().flat_map(|(_, text)| text) {
-            out += &self.pen.more(line);
-        }
-        self.queued = now;
-        out
+        rows
     }
 
     fn stopping(&self, at: Moment, task: &TaskName, stamped: &Stamped) -> String {
@@ -218,7 +242,7 @@ impl Lines {
             && matches!(self.pen.style.surface, Surface::GitHub { .. })
             && self.annotations.len() < forge::ANNOTATIONS_MAX
         {
-            self.annotations.push(forge::annotation(record, limit));
+            self.annotations.push(self.pen.quote(&forge::annotation(record, limit)));
         }
         pieces
     }
@@ -274,6 +298,16 @@ impl Lines {
     fn quoted_line(&self, line: &str) -> String {
         self.pen.quote(&format!("  {}", clean::line(line.as_bytes(), QUOTE_MAX))) + "\n"
     }
+}
+
+// The part of a text that fits so many columns, cut at a space where there is one in its second half, and the rest.
+fn split(text: &str, columns: usize) -> (&str, &str) {
+    let Some((end, _)) = text.char_indices().find(|&(i, c)| width(&text[..i + c.len_utf8()]) > columns) else {
+        return (text, "");
+    };
+    let space = text[..end].rfind(' ').filter(|&space| space > end / 2);
+    let (part, rest) = text.split_at(space.unwrap_or(end));
+    (part, rest.trim_start())
 }
 
 /// ` SLOW (usual 1m33s)` once a task has used 80 % of its deadline.

@@ -7,12 +7,15 @@ mod forge;
 pub mod json;
 mod lines;
 mod pen;
+mod rows;
 mod scoreboard;
+mod screen;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use lines::{HEARTBEAT, Lines};
+pub use lines::HEARTBEAT;
+pub use screen::{FRAME, Screen, Size};
 
 use crate::name::{Name, TaskName};
 use crate::plan::Plan;
@@ -43,6 +46,42 @@ pub struct Style {
     pub surface: Surface,
     /// Whether colours may be used.
     pub colour: bool,
+}
+
+/// What decides the style, as the program finds it.
+#[derive(Debug, Clone, Default)]
+pub struct Outside<'a> {
+    /// Whether stderr is a terminal.
+    pub terminal: bool,
+    /// `--color always` or `never`; none for `auto`.
+    pub colour: Option<bool>,
+    /// The variable TERM.
+    pub term: Option<&'a str>,
+    /// The variable NO_COLOR (no-color.org): set and not empty means no colours.
+    pub no_color: Option<&'a str>,
+    /// The variable CLICOLOR_FORCE (bixense.com/clicolors): set and not 0 means colours without a terminal too.
+    pub clicolor_force: Option<&'a str>,
+    /// The variable GITHUB_ACTIONS: `true` in its jobs.
+    pub github: Option<&'a str>,
+    /// The variable GITLAB_CI: `true` in its jobs.
+    pub gitlab: Option<&'a str>,
+}
+
+impl Style {
+    /// The style for what is there. `fence` for GitHub, see there. A flag beats NO_COLOR, which beats CLICOLOR_FORCE,
+    /// which beats what the terminal is.
+    pub fn choose(outside: &Outside<'_>, fence: &str) -> Self {
+        let able = outside.terminal && outside.term.is_some_and(|term| !matches!(term, "" | "dumb"));
+        let surface = match (outside.github, outside.gitlab) {
+            (Some("true"), _) => Surface::GitHub { fence: fence.to_owned() },
+            (_, Some("true")) => Surface::GitLab,
+            _ if able => Surface::Terminal,
+            _ => Surface::Plain,
+        };
+        let unwanted = outside.no_color.is_some_and(|value| !value.is_empty());
+        let forced = outside.clicolor_force.is_some_and(|value| !matches!(value, "" | "0"));
+        Self { surface, colour: outside.colour.unwrap_or(!unwanted && (forced || able)) }
+    }
 }
 
 /// A part of what is to be written, in order.
@@ -78,6 +117,8 @@ pub struct Scene {
     pub slots: usize,
     /// How many tasks the suite has; more than `tasks` where the run is partial.
     pub suite_tasks: usize,
+    /// How long earlier runs of the whole suite took that it passed, oldest first.
+    pub past_runs: Vec<Duration>,
     /// The tasks of the run, in the order of the suite.
     pub tasks: Vec<Row>,
 }
@@ -135,6 +176,7 @@ impl Scene {
             wrap_up: plan.wrap_up,
             slots: plan.slots,
             suite_tasks: suite.tasks.len(),
+            past_runs: Vec::new(),
             tasks: plan.tasks.iter().map(row).collect(),
         }
     }

@@ -55,7 +55,9 @@ impl Pen {
     /// A further line of the same thing, below its text.
     pub fn more(&self, text: &str) -> String {
         let indent = if self.terminal() { VERB + 1 } else { 8 + 2 + VERB_AFTER_CLOCK + 1 };
-        format!("{:indent$}{}\n", "", self.quote(text))
+        // GitHub's runner looks for its commands after the white space.
+        let text = if text.trim_start().starts_with("::") { text.replacen("::", ": :", 1) } else { text.to_owned() };
+        format!("{:indent$}{}\n", "", self.quote(&text))
     }
 
     /// `label    value` as a further line.

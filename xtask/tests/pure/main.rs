@@ -8,5 +8,8 @@ mod names;
 mod plan;
 mod receipt;
 mod report;
+mod report_hostile;
+mod report_rows;
+mod report_terminal;
 mod schedule;
 mod suite;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use xtask::event::{Event, Stamped, TaskRecord};
 use xtask::name::{Name, RunId};
-use xtask::report::{Lines, Piece, Row, Scene, Style, Surface, json};
+use xtask::report::{Outside, Piece, Row, Scene, Screen, Style, Surface, json};
+
+use crate::report_terminal::Terminal;
 use xtask::time::{Clocks, Moment};
 use xtask::verdict::{Cause, ExitStatus, Limit, Reason, Stop, Verdict, Word};
 
@@ -52,6 +54,7 @@ pub fn scene() -> Scene {
         wrap_up: ms(10_000),
         slots: 8,
         suite_tasks: 4,
+        past_runs: [365_000, 362_000, 371_000].map(ms).to_vec(),
         tasks,
     }
 }
@@ -132,13 +135,23 @@ pub fn terminal() -> Style {
 
 /// Everything written for these events; `<log PATH>` where a log goes.
 pub fn written(style: Style, scene: Scene, events: Vec<(u64, Event)>) -> String {
-    let mut lines = Lines::new(style, scene);
-    let pieces = events.into_iter().flat_map(|(when, event)| lines.on(&Stamped { at: at(when), event }));
-    let text = pieces.map(|piece| match piece {
+    let mut screen = Screen::new(style, scene);
+    events.into_iter().map(|(when, event)| text(screen.on(&Stamped { at: at(when), event }))).collect()
+}
+
+pub fn text(pieces: Vec<Piece>) -> String {
+    let text = pieces.into_iter().map(|piece| match piece {
         Piece::Text(text) => text,
         Piece::Log(path) => format!("<log {path}>\n"),
     });
     text.collect()
+}
+
+/// What a terminal of 80x24 shows after these events, scrolled lines above.
+pub fn shown(scene: Scene, events: Vec<(u64, Event)>) -> String {
+    let mut terminal = Terminal::new(80, 24);
+    terminal.write(&written(self::terminal(), scene, events));
+    terminal.text()
 }
 
 /// Compares a screen with the file of that name in tests/pure/screens; with XTASK_BLESS set, writes it instead. Escapes
@@ -158,7 +171,7 @@ fn with(more: Vec<(u64, Event)>) -> Vec<(u64, Event)> {
     begun().into_iter().chain(more).collect()
 }
 
-fn passed() -> Vec<(u64, Event)> {
+pub fn passed() -> Vec<(u64, Event)> {
     with(vec![
         (328_300, finished("test-pg", Verdict::Passed, 235_300, 93_000)),
         (328_400, started("smoke")),
@@ -167,7 +180,7 @@ fn passed() -> Vec<(u64, Event)> {
     ])
 }
 
-fn failed() -> Vec<(u64, Event)> {
+pub fn failed() -> Vec<(u64, Event)> {
     let mut bad = record("test-pg", Verdict::Failed(Cause::Exit(ExitStatus::Code(100))), 235_300, 41_300);
     bad.tail = [
         "    thread 'orders::reserve_stock_twice' panicked at crates/orders-db/tests/pg.rs:214:9:",
@@ -185,7 +198,7 @@ fn failed() -> Vec<(u64, Event)> {
     ])
 }
 
-fn late() -> Vec<(u64, Event)> {
+pub fn late() -> Vec<(u64, Event)> {
     let mut bad = record("test-pg", Verdict::Late(Limit::Task), 235_300, 300_000);
     bad.tail = vec!["        SLOW [>240.000s] orders-db::pg orders::lock_order".to_owned()];
     bad.log_lines = 588;
@@ -255,7 +268,7 @@ fn uncommitted() -> Vec<(u64, Event)> {
     events
 }
 
-fn waited() -> Vec<(u64, Event)> {
+pub fn waited() -> Vec<(u64, Event)> {
     let queued = |waited: u64, done: u64| Event::Queued {
         scope: "workstation".to_owned(),
         port: 28599,
@@ -304,13 +317,47 @@ fn endings() {
     let github = || Style { surface: Surface::GitHub { fence: "c0f3".to_owned() }, colour: false };
     for (name, story) in stories {
         check(&format!("{name}.plain"), &written(plain(), scene(), story()));
-        check(&format!("{name}.terminal"), &written(terminal(), scene(), story()));
+        check(&format!("{name}.terminal"), &shown(scene(), story()));
     }
     for (name, story) in [("failed", failed as Story), ("late", late)] {
         check(&format!("{name}.github"), &written(github(), scene(), story()));
         check(&format!("{name}.gitlab"), &written(Style { surface: Surface::GitLab, colour: false }, scene(), story()));
     }
     check("failed.colour", &written(Style { surface: Surface::Terminal, colour: true }, scene(), failed()));
+    for (name, story) in [("passed", passed as Story), ("failed", failed), ("late", late)] {
+        let mut screen = Screen::new(github(), scene());
+        let events: Vec<Stamped> = story().into_iter().map(|(when, event)| Stamped { at: at(when), event }).collect();
+        events.iter().for_each(|event| drop(screen.on(event)));
+        check(&format!("{name}.summary"), &screen.job_summary(events.last().expect("an end")));
+    }
     let lines = late().into_iter().map(|(when, event)| json::line(&Stamped { at: at(when), event }, at(0)));
     check("late.json", &lines.collect::<String>());
+}
+
+#[test]
+fn styles() {
+    let person = || Outside { terminal: true, term: Some("xterm-256color"), ..Outside::default() };
+    let file = || Outside { term: Some("xterm-256color"), ..Outside::default() };
+    let github = || Surface::GitHub { fence: "f".to_owned() };
+    let cases = [
+        ("a terminal", person(), Surface::Terminal, true),
+        ("a file", file(), Surface::Plain, false),
+        ("nothing known", Outside::default(), Surface::Plain, false),
+        ("a terminal without TERM", Outside { term: None, ..person() }, Surface::Plain, false),
+        ("a dumb terminal", Outside { term: Some("dumb"), ..person() }, Surface::Plain, false),
+        ("NO_COLOR", Outside { no_color: Some("1"), ..person() }, Surface::Terminal, false),
+        ("NO_COLOR, empty", Outside { no_color: Some(""), ..person() }, Surface::Terminal, true),
+        ("CLICOLOR_FORCE", Outside { clicolor_force: Some("1"), ..file() }, Surface::Plain, true),
+        ("CLICOLOR_FORCE=0", Outside { clicolor_force: Some("0"), ..file() }, Surface::Plain, false),
+        ("both", Outside { no_color: Some("1"), clicolor_force: Some("1"), ..file() }, Surface::Plain, false),
+        ("--color always", Outside { no_color: Some("1"), colour: Some(true), ..file() }, Surface::Plain, true),
+        ("--color never", Outside { colour: Some(false), ..person() }, Surface::Terminal, false),
+        ("GitHub", Outside { github: Some("true"), ..file() }, github(), false),
+        ("GitHub by hand", Outside { github: Some("true"), ..person() }, github(), true),
+        ("GITHUB_ACTIONS=false", Outside { github: Some("false"), ..person() }, Surface::Terminal, true),
+        ("GitLab", Outside { gitlab: Some("true"), ..file() }, Surface::GitLab, false),
+    ];
+    for (what, outside, surface, colour) in cases {
+        assert_eq!(Style::choose(&outside, "f"), Style { surface, colour }, "{what}");
+    }
 }

@@ -1,0 +1,127 @@
+//! The whole of what is shown: lines that scroll by, and on a terminal below them at most eight rows that are redrawn.
+//!
+//! The rows are plain text and four escape sequences (up, erase to the end of the line, erase to the end of the screen,
+//! colours). The cursor is never hidden and no mode is changed, so a terminal is as it was whatever kills the program.
+
+use std::time::Duration;
+
+use super::lines::{HEARTBEAT, Lines};
+use super::rows;
+use super::{Piece, Scene, Style, clean};
+use crate::event::{Event, Stamped};
+use crate::name::TaskName;
+use crate::time::Moment;
+
+/// How often the rows are redrawn.
+pub const FRAME: Duration = Duration::from_millis(200);
+
+/// Most rows at the bottom.
+const ROWS_MAX: usize = 8;
+
+/// Columns and lines of a terminal.
+pub type Size = (usize, usize);
+
+/// The screen of one run. It outputs text; to write it, and when to come back, is the caller's part.
+#[derive(Debug)]
+pub struct Screen {
+    lines: Lines,
+    /// Columns of the rows that stand at the bottom now, and the size they were drawn for.
+    drawn: Vec<usize>,
+    size: Size,
+    /// The last line of the log of what runs, cleaned.
+    latest: Vec<(TaskName, String)>,
+    due: Option<Moment>,
+    over: bool,
+}
+
+impl Screen {
+    /// Before the first event.
+    pub fn new(style: Style, scene: Scene) -> Self {
+        let lines = Lines::new(style, scene);
+        Self { lines, drawn: Vec::new(), size: (80, 24), latest: Vec::new(), due: None, over: false }
+    }
+
+    /// What an event adds: the rows go, its lines come, the rows come back below them.
+    pub fn on(&mut self, stamped: &Stamped) -> Vec<Piece> {
+        let first = self.due.is_none();
+        self.over |= matches!(stamped.event, Event::RunFinished { .. });
+        let mut pieces = self.lines.on(stamped);
+        if first {
+            self.due = Some(stamped.at + if self.lines.pen.terminal() { FRAME } else { HEARTBEAT });
+        }
+        if self.lines.pen.terminal() && !(pieces.is_empty() && self.drawn.is_empty()) {
+            pieces.insert(0, Piece::Text(self.erase()));
+            let rows = self.draw(stamped.at);
+            pieces.push(Piece::Text(rows));
+        }
+        pieces.retain(|piece| *piece != Piece::Text(String::new()));
+        pieces
+    }
+
+    /// When `tick` is due next. None when the run is over, or nothing has happened yet.
+    pub fn due(&self) -> Option<Moment> {
+        self.due.filter(|_| !self.over)
+    }
+
+    /// Time has passed: a heartbeat where it is due, or the rows anew for a terminal of this size. `last_bytes` gives the
+    /// last few KiB of a log, by its path relative to the repository; it is asked on a terminal only.
+    pub fn tick(&mut self, now: Moment, size: Size, last_bytes: &mut dyn FnMut(&str) -> Vec<u8>) -> String {
+        if self.due().is_none_or(|due| now < due) {
+            return String::new();
+        }
+        if !self.lines.pen.terminal() {
+            self.due = Some(now + HEARTBEAT);
+            return self.lines.heartbeat(now);
+        }
+        self.due = Some(now + FRAME);
+        let logs = self.lines.board.logs.clone().unwrap_or_default();
+        let names = self.lines.board.running().into_iter().map(|(row, _)| row.name.clone());
+        self.latest = names.map(|task| (task.clone(), last_line(&last_bytes(&format!("{logs}/{task}.log"))))).collect();
+        let up = self.up(size);
+        self.size = size;
+        up + &self.draw(now)
+    }
+
+    /// Takes the rows away: the last thing to write where no `RunFinished` comes.
+    pub fn erase(&mut self) -> String {
+        let up = self.up(self.size);
+        self.drawn.clear();
+        if up.is_empty() { up } else { up + "\u{1b}[J" }
+    }
+
+    /// One line of a task's log as it may be shown here, with its line end.
+    pub fn log_line(&self, bytes: &[u8]) -> String {
+        self.lines.log_line(bytes)
+    }
+
+    /// The run as markdown, for the summary page of a CI job.
+    pub fn job_summary(&self, finished: &Stamped) -> String {
+        super::ending::markdown(&self.lines.board, finished)
+    }
+
+    // To the first of the rows that were drawn. A terminal that has become narrower has wrapped them.
+    fn up(&self, (columns, _): Size) -> String {
+        let lines: usize = self.drawn.iter().map(|&width| width.div_ceil(columns.max(1)).max(1)).sum();
+        if lines == 0 { String::new() } else { format!("\r\u{1b}[{lines}A") }
+    }
+
+    fn draw(&mut self, now: Moment) -> String {
+        let (columns, height) = self.size;
+        let most = ROWS_MAX.min(height.saturating_sub(1));
+        let rows = if self.over || columns < 10 {
+            Vec::new()
+        } else {
+            rows::rows(&self.lines, now, columns - 1, most, &self.latest)
+        };
+        let had_rows = !self.drawn.is_empty();
+        self.drawn = rows.iter().map(|(width, _)| *width).collect();
+        let text: String = rows.into_iter().map(|(_, text)| text + "\u{1b}[K\n").collect();
+        if had_rows || !text.is_empty() { text + "\u{1b}[J" } else { text }
+    }
+}
+
+// The last line with something in it, of the end of a log.
+fn last_line(bytes: &[u8]) -> String {
+    let lines = bytes.rsplit(|&byte| byte == b'\n').map(|line| clean::line(line, super::lines::QUOTE_MAX));
+    lines.map(|line| line.trim().to_owned()).find(|line| !line.is_empty()).unwrap_or_default()
+}

@@ -1,0 +1,156 @@
+//! The rows at the bottom of a terminal, as a terminal shows them, and heartbeats where there is none.
+
+use xtask::event::{Event, Stamped};
+use xtask::report::{FRAME, HEARTBEAT, Screen};
+
+use crate::report::{
+    at, begun, check, failed, finished, ms, name, passed, plain, scene, started, terminal, text, waited,
+};
+use crate::report_terminal::Terminal;
+use xtask::verdict::Verdict;
+
+/// A screen and the terminal that shows it.
+struct Show {
+    screen: Screen,
+    terminal: Terminal,
+    size: (usize, usize),
+}
+
+impl Show {
+    fn new(columns: usize, lines: usize) -> Self {
+        let size = (columns, lines);
+        Self { screen: Screen::new(terminal(), scene()), terminal: Terminal::new(columns, lines), size }
+    }
+
+    fn on(&mut self, events: impl IntoIterator<Item = (u64, Event)>) {
+        for (when, event) in events {
+            self.terminal.write(&text(self.screen.on(&Stamped { at: at(when), event })));
+        }
+    }
+
+    fn tick(&mut self, now: u64, log: &str) {
+        let text = self.screen.tick(at(now), self.size, &mut |_| log.as_bytes().to_vec());
+        self.terminal.write(&text);
+    }
+
+    fn resize(&mut self, columns: usize, lines: usize) {
+        self.size = (columns, lines);
+        self.terminal.resize(columns, lines);
+    }
+}
+
+/// fmt and typecheck run since 164.2 s.
+fn two_run() -> Vec<(u64, Event)> {
+    begun().into_iter().take(5).collect()
+}
+
+#[test]
+fn rows_fit_every_size() {
+    for (columns, lines) in [(80, 24), (40, 10), (200, 50), (80, 4), (80, 2), (20, 3), (5, 2), (1, 1)] {
+        let mut show = Show::new(columns, lines);
+        show.on(two_run());
+        show.tick(180_000, "  Compiling orders-core v0.9\n");
+        check(&format!("rows.{columns}x{lines}"), &show.terminal.text());
+        show.tick(364_500, "x\n\u{1b}[2K  \u{e9}\u{4e2d} \tone \r\n\n");
+        check(&format!("rows.{columns}x{lines}.slow"), &show.terminal.text());
+    }
+}
+
+#[test]
+fn lines_scroll_above_the_rows() {
+    let mut show = Show::new(80, 24);
+    show.on(two_run());
+    show.tick(165_000, "");
+    show.on([(167_100, finished("fmt", Verdict::Passed, 164_200, 2900))]);
+    show.tick(168_000, "    Blocking waiting for file lock on build directory\n");
+    check("rows.scrolled", &show.terminal.text());
+    show.on(failed().into_iter().skip(6));
+    check("rows.over", &show.terminal.text());
+}
+
+#[test]
+fn a_narrower_terminal_leaves_no_remains() {
+    let (mut resized, mut steady) = (Show::new(100, 30), Show::new(50, 30));
+    for show in [&mut resized, &mut steady] {
+        show.on(two_run());
+        show.tick(165_000, "a line that is long enough to be cut off at the edge of what there is of the terminal\n");
+    }
+    resized.resize(50, 30);
+    for show in [&mut resized, &mut steady] {
+        show.tick(166_000, "");
+    }
+    assert_eq!(resized.terminal.text(), steady.terminal.text());
+    resized.resize(120, 30);
+    resized.tick(167_000, "");
+    let mut wide = Show::new(120, 30);
+    wide.on(two_run());
+    wide.tick(167_000, "");
+    assert_eq!(resized.terminal.text(), wide.terminal.text());
+}
+
+#[test]
+fn waiting_is_one_block() {
+    let mut show = Show::new(80, 24);
+    let events = waited();
+    show.on(events[..2].iter().cloned());
+    show.tick(72_000, "");
+    check("rows.waiting", &show.terminal.text());
+    let mut narrow = Show::new(40, 12);
+    narrow.on(events[..2].iter().cloned());
+    narrow.tick(72_000, "");
+    check("rows.waiting.narrow", &narrow.terminal.text());
+    show.on(events[2..4].iter().cloned());
+    check("rows.won", &show.terminal.text());
+}
+
+#[test]
+fn more_tasks_than_rows() {
+    let mut scene = scene();
+    let row = scene.tasks[0].clone();
+    let many = (0..12).map(|i| xtask::report::Row { name: name(&format!("task-{i}")), ..row.clone() });
+    scene.tasks.extend(many);
+    let mut screen = Screen::new(terminal(), scene);
+    let mut terminal = Terminal::new(80, 24);
+    let starts = (0..9).map(|i| match started("fmt") {
+        Event::TaskStarted { cpus, deadline, log, .. } => {
+            (165_000, Event::TaskStarted { task: name(&format!("task-{i}")), cpus, deadline, log })
+        }
+        other => (0, other),
+    });
+    for (when, event) in begun().into_iter().take(3).chain(starts) {
+        terminal.write(&text(screen.on(&Stamped { at: at(when), event })));
+    }
+    terminal.write(&screen.tick(at(166_000), (80, 24), &mut |_| Vec::new()));
+    check("rows.many", &terminal.text());
+}
+
+#[test]
+fn frames_and_heartbeats_come_when_they_are_due() {
+    for (style, every) in [(terminal(), FRAME), (plain(), HEARTBEAT)] {
+        let mut screen = Screen::new(style, scene());
+        assert_eq!(screen.due(), None, "nothing has happened yet");
+        for (when, event) in two_run() {
+            screen.on(&Stamped { at: at(when), event });
+        }
+        let due = at(164_000) + every;
+        assert_eq!(screen.due(), Some(due));
+        let early = at(164_000) + (every - ms(1));
+        assert_eq!(screen.tick(early, (80, 24), &mut |_| Vec::new()), "");
+        assert_ne!(screen.tick(due, (80, 24), &mut |_| Vec::new()), "");
+        assert_eq!(screen.due(), Some(due + every));
+        for (when, event) in passed().into_iter().skip(5) {
+            screen.on(&Stamped { at: at(when), event });
+        }
+        assert_eq!(screen.due(), None, "the run is over");
+    }
+}
+
+#[test]
+fn a_heartbeat_names_what_runs() {
+    let mut screen = Screen::new(plain(), scene());
+    for (when, event) in two_run() {
+        screen.on(&Stamped { at: at(when), event });
+    }
+    let mut beat = |now: u64| screen.tick(at(now), (80, 24), &mut |_| panic!("no log is read without a terminal"));
+    check("heartbeat", &(beat(194_500) + &beat(194_600) + &beat(224_500) + &beat(370_000)));
+}
