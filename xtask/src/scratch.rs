@@ -1,1 +1,200 @@
-//! Stub.
+//! The folder that a run has for itself while it lives: in memory where there is room, short enough for the path of a
+//! socket, and locked (flock) by every process of the run that has it open. A folder that nobody holds belonged to a
+//! run that is dead, and the next start removes it.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::geteuid;
+
+use crate::name::RunId;
+use crate::process::{Swept, sweep};
+use crate::sys;
+use crate::time::Moment;
+
+/// Memory must have this much room, or the folder goes to the disk: a database has to fit.
+const ROOM: u64 = 512 << 20;
+
+/// Longest base folder: a socket's path has at most 103 bytes, and run, service and file name take 60 of them.
+const LONGEST_BASE: usize = 43;
+
+/// How long to try against a sweep that holds the new folder for a moment.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A run's own folder. Whoever made it removes it when dropping it; whoever inherited it only lets go.
+#[must_use = "the folder is removed when this is dropped"]
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    lock: Lock,
+    made_here: bool,
+}
+
+// `Flock` unlocks for every process that shares the lock when it is dropped: only who removes the folder may do that.
+#[derive(Debug)]
+enum Lock {
+    Made(Flock<File>),
+    Inherited(OwnedFd),
+}
+
+impl Scratch {
+    /// Makes and locks the folder of this run. Errors if no folder can be had; the text says where it was tried.
+    pub fn make(run: &RunId) -> Result<Self, String> {
+        let mut reasons = Vec::new();
+        for base in bases(true) {
+            match prepare(&base).and_then(|()| make_locked(&base.join(run.as_str()))) {
+                Ok(lock) => {
+                    return Ok(Self { path: base.join(run.as_str()), lock: Lock::Made(lock), made_here: true });
+                }
+                Err(e) => reasons.push(format!("{}: {e}", base.display())),
+            }
+        }
+        Err(format!("no scratch folder can be made: {}", reasons.join("; ")))
+    }
+
+    /// The folder that another process of the run made, with the descriptor that `lock` there gave.
+    pub fn inherit(path: PathBuf, lock: OwnedFd) -> Self {
+        Self { path, lock: Lock::Inherited(lock), made_here: false }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptor that keeps it locked: to be handed over to the other process of the run, and to no task.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        match &self.lock {
+            Lock::Made(folder) => folder.as_fd(),
+            Lock::Inherited(fd) => fd.as_fd(),
+        }
+    }
+
+    /// Removes it, whoever made it. Errors if something in it cannot be removed.
+    pub fn remove(&mut self) -> Result<(), String> {
+        self.made_here = false;
+        match fs::remove_dir_all(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("cannot remove {}: {e}", self.path.display())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.made_here {
+            let _ = self.remove();
+        }
+    }
+}
+
+/// What dead runs of this user left.
+#[derive(Debug, Default)]
+pub struct Remains {
+    /// The runs.
+    pub runs: Vec<RunId>,
+    /// Their processes: found, and those that could not be ended.
+    pub swept: Swept,
+    /// Folders that could not be removed, and why.
+    pub stuck: Vec<String>,
+}
+
+/// Ends what still carries the mark of runs that are dead, then removes their folders; until `until` at the latest. Only
+/// folders whose lock can be had: a run that lives, this one's or the one around it, holds its own.
+pub fn sweep_dead(until: Moment) -> Remains {
+    let mut remains = Remains::default();
+    let mut dead = Vec::new();
+    for base in bases(false) {
+        let Ok(entries) = fs::read_dir(&base) else { continue };
+        for entry in entries.flatten() {
+            let Some(run) = entry.file_name().to_str().and_then(|name| RunId::parse(name).ok()) else { continue };
+            if let Ok(Some(lock)) = try_lock(&entry.path()) {
+                remains.runs.push(run);
+                dead.push((entry.path(), lock));
+            }
+        }
+    }
+    remains.swept = sweep::end_marked(&remains.runs, until);
+    for (path, lock) in dead {
+        if let Err(e) = fs::remove_dir_all(&path) {
+            remains.stuck.push(format!("cannot remove {}: {e}", path.display()));
+        }
+        drop(lock);
+    }
+    remains
+}
+
+// Where folders of runs may be, best first; `with_room`: only those where one can be made now.
+fn bases(with_room: bool) -> Vec<PathBuf> {
+    let user = format!("xtask-{}", geteuid());
+    let room = |folder: &Path| statvfs(folder).is_ok_and(|fs| fs.blocks_available() * fs.fragment_size() >= ROOM);
+    let memory = PathBuf::from("/dev/shm");
+    let temp = std::env::temp_dir();
+    let short = |folder: &PathBuf| folder.as_os_str().len() + 1 + user.len() <= LONGEST_BASE && folder.is_absolute();
+    let mut parents: Vec<PathBuf> = Vec::new();
+    for parent in [memory, temp, PathBuf::from("/tmp")] {
+        let fits = short(&parent) && (!with_room || parent != Path::new("/dev/shm") || room(&parent));
+        if fits && parent.is_dir() && !parents.contains(&parent) {
+            parents.push(parent);
+        }
+    }
+    parents.into_iter().map(|parent| parent.join(&user)).collect()
+}
+
+// Others may pass through the folders of root, because a server that refuses to run as root has its files in there; they
+// can list neither these nor what the server keeps.
+fn mode() -> u32 {
+    if geteuid().is_root() { 0o711 } else { 0o700 }
+}
+
+// The base folder stands where everybody may make files: it must be ours, a folder, and closed to others.
+fn prepare(base: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(mode()).create(base) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(base)?;
+    if !found.is_dir() || found.uid() != geteuid().as_raw() {
+        return Err(io::Error::other("it belongs to another user, or is no folder"));
+    }
+    if found.mode() & 0o777 != mode() {
+        fs::set_permissions(base, Permissions::from_mode(mode()))?;
+    }
+    Ok(())
+}
+
+fn make_locked(path: &Path) -> io::Result<Flock<File>> {
+    let give_up = sys::now() + PATIENCE;
+    loop {
+        match DirBuilder::new().mode(mode()).create(path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        // A sweep that came between the two took it for a dead run's, and removes it.
+        if let Some(lock) = try_lock(path)? {
+            return Ok(lock);
+        }
+        if sys::now() >= give_up {
+            return Err(io::Error::other("another process holds the new folder"));
+        }
+        std::thread::sleep(sweep::PAUSE);
+    }
+}
+
+// The lock of a folder, if nobody has it and the folder is still there under its name.
+fn try_lock(path: &Path) -> io::Result<Option<Flock<File>>> {
+    let folder = match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let opened = folder.metadata()?;
+    let Ok(lock) = Flock::lock(folder, FlockArg::LockExclusiveNonblock) else { return Ok(None) };
+    let same = fs::symlink_metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == (opened.dev(), opened.ino()));
+    Ok(same.then_some(lock))
+}

@@ -65,6 +65,15 @@ pub fn close_others_on_exec() -> io::Result<()> {
     Ok(())
 }
 
+/// Whether this process ignores the signal: so from its start, where its parent did (nohup).
+pub fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a plain C struct, for which all zeroes is a value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: it only asks: the new action is null, and the pointer for the old one is to a struct of our own.
+    let code = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    code == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
 /// The end of a child that is still a zombie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exited {

@@ -1,1 +1,17 @@
-//! Stub.
+//! Processes: what this program starts, what those start in turn, and the end of all of them.
+//!
+//! `ProcessTree` is the only thing in the program that signals children. The others help it, or the one that uses it:
+//! which processes there are (`table`), what a task's environment is, which CPUs there are, and a task's log.
+
+pub mod affinity;
+pub mod environment;
+pub mod log;
+pub mod sweep;
+pub mod table;
+pub mod tree;
+
+pub use sweep::{Survivor, Swept};
+pub use tree::{Doing, Gone, Output, Owner, ProcessTree, Spawn};
+
+/// The variable that says whose a process is: `RUN/LABEL`, a run inside a run appends its own with a `:` between.
+pub const MARK: &str = "XTASK_MARK";

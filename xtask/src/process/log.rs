@@ -1,0 +1,167 @@
+//! The log of a task: one file that its processes write to directly. Nothing here stands between them and the file, so
+//! nobody can be delayed by it; what is wanted of it is read from the file.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+/// A log is looked at as if its task could write this many bytes a second: no pipe or disk here is much faster.
+const FASTEST: u64 = 2 << 30;
+
+/// No line of a tail is longer, in bytes.
+const LINE_MAX: usize = 2_000;
+
+/// A tail is looked for in this many bytes at the end of the log.
+const TAIL_BYTES: u64 = 256 << 10;
+
+/// Makes the log, empty, for appending: two processes of a task never write over each other.
+pub fn create(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new().append(true).create(true).truncate(false).open(path)
+}
+
+/// Its size in bytes; 0 if it is not there.
+pub fn size(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |found| found.len())
+}
+
+/// When to look at the size again, so that a task that writes as fast as it can is soon caught at its limit.
+pub fn look_again(size: u64, limit: u64) -> Duration {
+    let left = Duration::from_secs_f64(limit.saturating_sub(size) as f64 / FASTEST as f64);
+    left.clamp(Duration::from_millis(5), Duration::from_millis(250))
+}
+
+/// Cuts the log off at `limit` bytes, once nothing writes to it any more.
+pub fn cut(path: &Path, limit: u64) -> io::Result<()> {
+    if size(path) > limit { OpenOptions::new().write(true).open(path)?.set_len(limit) } else { Ok(()) }
+}
+
+/// The end of a log.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tail {
+    /// Its last lines, harmless for a terminal, colours kept; bytes that are no UTF-8 are shown as U+FFFD.
+    pub lines: Vec<String>,
+    /// How many lines there are in all.
+    pub total: u64,
+}
+
+/// The last `count` lines. Memory does not grow with the log.
+pub fn tail(path: &Path, count: usize) -> io::Result<Tail> {
+    let file = File::open(path)?;
+    let begin = file.metadata()?.len().saturating_sub(TAIL_BYTES);
+    let mut reader = BufReader::with_capacity(64 << 10, file);
+    let (newlines, ends_in_line) = count_lines(&mut reader)?;
+    reader.seek(SeekFrom::Start(begin))?;
+    let mut lines: VecDeque<String> = VecDeque::new();
+    let mut line = Vec::new();
+    let mut first = true;
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        // Where it begins in the middle of a line, that one is half, and shown only if there is no other.
+        if first && begin > 0 && line.ends_with(b"\n") && line.len() < TAIL_BYTES as usize {
+            line.clear();
+        }
+        if !(first && line.is_empty()) {
+            lines.push_back(harmless(&line));
+        }
+        if lines.len() > count {
+            lines.pop_front();
+        }
+        line.clear();
+        first = false;
+    }
+    Ok(Tail { lines: lines.into(), total: newlines + u64::from(ends_in_line) })
+}
+
+// Newlines, and whether something stands behind the last one.
+fn count_lines(reader: &mut impl BufRead) -> io::Result<(u64, bool)> {
+    let mut newlines = 0;
+    let mut open = false;
+    loop {
+        let chunk = reader.fill_buf()?;
+        let Some(last) = chunk.last() else { return Ok((newlines, open)) };
+        open = *last != b'\n';
+        for &byte in chunk {
+            newlines += u64::from(byte == b'\n');
+        }
+        let length = chunk.len();
+        reader.consume(length);
+    }
+}
+
+/// One line of a log as it may be shown on a terminal: no control characters but tabs and colours (SGR sequences, which
+/// are ended if one is left on). What a carriage return has overwritten is left out. At most 2,000 bytes.
+pub fn harmless(line: &[u8]) -> String {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let text = String::from_utf8_lossy(&line[..line.len().min(64 << 10)]);
+    let text = text.rsplit('\r').next().unwrap_or_default();
+    let mut shown = String::new();
+    let mut coloured = false;
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        if shown.len() >= LINE_MAX {
+            shown.push('…');
+            break;
+        }
+        match c {
+            '\u{1b}' => {
+                let sequence = escape(&mut rest);
+                if let Some(colour) = sequence.filter(|s| s.ends_with('m')) {
+                    coloured = !matches!(colour.as_str(), "m" | "0m");
+                    shown.push_str("\u{1b}[");
+                    shown.push_str(&colour);
+                }
+            }
+            '\t' => shown.push(c),
+            c if c.is_control() => {}
+            c => shown.push(c),
+        }
+    }
+    if coloured {
+        shown.push_str("\u{1b}[0m");
+    }
+    shown
+}
+
+// Eats an escape sequence, and gives its parameters and final letter if it is one of a form that can be a colour.
+fn escape(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String> {
+    match rest.next_if(|c| matches!(c, '[' | ']' | 'P' | '_' | '^' | 'X')) {
+        Some('[') => {
+            let mut sequence = String::new();
+            while let Some(c) = rest.next_if(|c| matches!(c, '\u{20}'..='\u{3f}')) {
+                sequence.push(c);
+            }
+            sequence.push(rest.next_if(|c| matches!(c, '\u{40}'..='\u{7e}'))?);
+            let plain =
+                sequence.len() <= 32 && sequence.chars().all(|c| c.is_ascii_digit() || matches!(c, ';' | ':' | 'm'));
+            plain.then_some(sequence)
+        }
+        // A string (window title, link, image): up to BEL or ESC \.
+        Some(_) => {
+            while let Some(c) = rest.next() {
+                if c == '\u{7}' || (c == '\u{1b}' && rest.next_if_eq(&'\\').is_some()) {
+                    break;
+                }
+            }
+            None
+        }
+        None => {
+            rest.next();
+            None
+        }
+    }
+}
+
+/// The same without colours.
+pub fn without_colours(line: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = line.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c == '\u{1b}' { drop(escape(&mut rest)) } else { plain.push(c) }
+    }
+    plain
+}

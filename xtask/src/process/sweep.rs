@@ -1,0 +1,126 @@
+//! Killing for good: SIGKILL, look again, until nothing is left or what is left will not die.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::table::{self, Identity, Process};
+use crate::name::RunId;
+use crate::sys;
+use crate::time::Moment;
+
+/// How long a process may take to die of SIGKILL before it is called a survivor.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a sweep pauses between two looks.
+pub const PAUSE: Duration = Duration::from_millis(1);
+
+/// A process that SIGKILL did not end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survivor {
+    /// Its id.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
+    /// What it runs.
+    pub command: String,
+    /// Whether this user may not signal it; else it is in the hands of the kernel.
+    pub foreign: bool,
+}
+
+impl Survivor {
+    /// Whether it is still there.
+    pub fn lives(&self) -> bool {
+        Process::read(self.pid).is_some_and(|now| now.identity() == (self.pid, self.started) && !now.dead)
+    }
+}
+
+impl std::fmt::Display for Survivor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let why = if self.foreign { "belongs to another user" } else { "does not die of SIGKILL" };
+        write!(f, "process {} ({}) {why}", self.pid, self.command)
+    }
+}
+
+/// What a sweep found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// What was still running when it began or came while it went on, a command line each.
+    pub found: Vec<String>,
+    /// What could not be ended.
+    pub survivors: Vec<Survivor>,
+}
+
+/// The processes that were sent SIGKILL, and since when.
+#[derive(Debug, Default)]
+pub(super) struct Condemned(HashMap<Identity, (Moment, bool)>);
+
+impl Condemned {
+    /// Sends SIGKILL. True if this one was not condemned before.
+    pub(super) fn kill(&mut self, process: &Process, now: Moment) -> bool {
+        let foreign = kill(Pid::from_raw(process.pid), Signal::SIGKILL) == Err(Errno::EPERM);
+        let new = !self.0.contains_key(&process.identity());
+        self.0.entry(process.identity()).or_insert((now, foreign)).1 = foreign;
+        new
+    }
+
+    /// The process as a survivor, if it has had its time to die.
+    pub(super) fn survivor(&self, process: &Process, now: Moment) -> Option<Survivor> {
+        let &(since, foreign) = self.0.get(&process.identity())?;
+        let over = now.since(since) >= PATIENCE;
+        over.then(|| Survivor { pid: process.pid, started: process.started, command: process.command(), foreign })
+    }
+}
+
+/// Ends every process that `look` shows, again and again, until it shows nothing alive or `until` has come.
+pub(super) fn end(until: Moment, mut look: impl FnMut() -> Vec<Process>) -> Swept {
+    let mut condemned = Condemned::default();
+    let mut swept = Swept::default();
+    loop {
+        let now = sys::now();
+        let alive: Vec<Process> = look().into_iter().filter(|p| !p.dead).collect();
+        for process in &alive {
+            if !process.exiting && !condemned.0.contains_key(&process.identity()) {
+                swept.found.push(process.command());
+            }
+            condemned.kill(process, now);
+        }
+        let survivors: Vec<Survivor> = alive.iter().filter_map(|p| condemned.survivor(p, now)).collect();
+        if survivors.len() == alive.len() || now >= until {
+            let named = |p: &Process| {
+                let foreign = condemned.0.get(&p.identity()).is_some_and(|&(_, foreign)| foreign);
+                Survivor { pid: p.pid, started: p.started, command: p.command(), foreign }
+            };
+            swept.survivors = alive.iter().map(named).collect();
+            return swept;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Ends, until `until` at the latest, every process that carries the mark of one of these runs, and everything below
+/// such a process. For runs of which nobody is left to do it.
+pub fn end_marked(runs: &[RunId], until: Moment) -> Swept {
+    let prefixes: Vec<String> = runs.iter().map(|run| format!("{run}/")).collect();
+    if prefixes.is_empty() {
+        return Swept::default();
+    }
+    end(until, || {
+        let table = table::all();
+        let me = std::process::id() as i32;
+        let ours = |p: &Process| p.marks().iter().any(|part| prefixes.iter().any(|prefix| part.starts_with(prefix)));
+        let roots: Vec<&Process> = table.iter().filter(|p| p.pid != me && !p.dead && ours(p)).collect();
+        let mut found: Vec<Process> = roots.iter().map(|&p| p.clone()).collect();
+        for root in roots {
+            for process in table::descendants(root.pid, &table) {
+                if process.pid != me && found.iter().all(|known| known.pid != process.pid) {
+                    found.push(process);
+                }
+            }
+        }
+        found
+    })
+}

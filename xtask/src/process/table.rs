@@ -1,0 +1,138 @@
+//! The processes of the machine, as /proc shows them. It looks and touches nothing. On other systems than Linux it sees
+//! nothing, and what a task started is ended by its process group alone.
+
+use std::collections::HashMap;
+use std::fs;
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::time::Moment;
+
+/// One process at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: i32,
+    /// Its parent's id.
+    pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// Its session.
+    pub session: i32,
+    /// When it started, in clock ticks since boot: with the id it names one process for ever.
+    pub started: u64,
+    /// It runs no code any more and waits to be reaped.
+    pub dead: bool,
+    /// It is dead, or on its way there: its last thread is inside exit.
+    pub exiting: bool,
+    /// The short name that the kernel keeps, 15 bytes at most.
+    pub name: String,
+}
+
+/// What names one process for ever: its id and its start.
+pub type Identity = (i32, u64);
+
+// Flag of the kernel (include/linux/sched.h): the task is shutting down.
+const PF_EXITING: u64 = 4;
+
+impl Process {
+    /// Reads one. None if it is gone.
+    pub fn read(pid: i32) -> Option<Self> {
+        let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        // The name stands in brackets and may itself hold brackets and spaces: the last one closes it.
+        let (head, tail) = text.rsplit_once(") ")?;
+        let name = head.split_once('(')?.1.to_owned();
+        let fields: Vec<&str> = tail.split(' ').collect();
+        let number = |i: usize| fields.get(i)?.parse::<i64>().ok();
+        let id = |i: usize| i32::try_from(number(i)?).ok();
+        // A process whose first thread has exited shows as a zombie although others of its threads run on.
+        let dead = matches!(fields[0], "Z" | "X") && number(17)? <= 1;
+        let exiting = dead || (number(6)? as u64 & PF_EXITING != 0 && number(17)? <= 1);
+        let started = number(19)? as u64;
+        Some(Self { pid, parent: id(1)?, group: id(2)?, session: id(3)?, started, dead, exiting, name })
+    }
+
+    /// What names it for ever.
+    pub fn identity(&self) -> Identity {
+        (self.pid, self.started)
+    }
+
+    /// Its command line as one line of at most 200 characters, or its short name in brackets if it has none.
+    pub fn command(&self) -> String {
+        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let words: Vec<_> = line.split(|&b| b == 0).filter(|w| !w.is_empty()).map(String::from_utf8_lossy).collect();
+        let text = if words.is_empty() { format!("[{}]", self.name) } else { words.join(" ") };
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect()
+    }
+
+    /// The parts of its mark, outermost run first. Empty if it has none, or if it cannot be read: another user's, or
+    /// one that is just being replaced by exec.
+    pub fn marks(&self) -> Vec<String> {
+        let environ = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
+        let prefix = format!("{}=", super::MARK);
+        let value = environ.split(|&b| b == 0).find_map(|entry| entry.strip_prefix(prefix.as_bytes()));
+        let text = String::from_utf8_lossy(value.unwrap_or_default());
+        text.split(':').filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    }
+}
+
+/// Everything below `root`, parents before their children, the dead ones included; `root` itself is left out.
+///
+/// The kernel's list of children is exact when it is empty; while processes end it may skip some (Documentation/
+/// filesystems/proc). So whoever must find them all looks again until a look finds nothing alive.
+pub fn below(root: i32) -> Vec<Process> {
+    if !fs::exists(format!("/proc/{root}/task/{root}/children")).unwrap_or(false) {
+        return descendants(root, &all()); // a kernel without CONFIG_PROC_CHILDREN
+    }
+    let mut found: Vec<Process> = children(root);
+    let mut next = 0;
+    while next < found.len() {
+        let more = if found[next].dead { Vec::new() } else { children(found[next].pid) };
+        // A process that was adopted by `root` between two of the reads is seen twice.
+        for child in more {
+            if found.iter().all(|known| known.pid != child.pid) {
+                found.push(child);
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+// Children belong to the thread that made them, and orphans go to the first living one: all threads must be asked.
+fn children(pid: i32) -> Vec<Process> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let lists = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("children")).ok());
+    let ids: Vec<i32> = lists.flat_map(|l| l.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect();
+    ids.into_iter().filter_map(Process::read).collect()
+}
+
+/// Every process that is visible from here.
+pub fn all() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.filter_map(|e| Process::read(e.ok()?.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+/// Of `table`, everything below `root`, parents before their children.
+pub fn descendants(root: i32, table: &[Process]) -> Vec<Process> {
+    let mut by_parent: HashMap<i32, Vec<&Process>> = HashMap::new();
+    for process in table {
+        by_parent.entry(process.parent).or_default().push(process);
+    }
+    let mut found: Vec<Process> = Vec::new();
+    let mut next = vec![root];
+    while let Some(pid) = next.pop() {
+        for child in by_parent.remove(&pid).unwrap_or_default() {
+            next.push(child.pid);
+            found.push(child.clone());
+        }
+    }
+    found
+}
+
+/// When a process started, on the clock that goes on while the machine is suspended (`Clocks::boot`).
+pub fn started(process: &Process) -> Moment {
+    let ticks_a_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1);
+    Moment::from_nanos(process.started.saturating_mul(1_000_000_000 / ticks_a_second.unsigned_abs()))
+}
