@@ -14,9 +14,7 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::geteuid;
 
 use crate::name::RunId;
-use crate::process::{Swept, sweep};
 use crate::sys;
-use crate::time::Moment;
 
 /// Memory must have this much room, or the folder goes to the disk: a database has to fit.
 const ROOM: u64 = 512 << 20;
@@ -94,40 +92,38 @@ impl Drop for Scratch {
     }
 }
 
-/// What dead runs of this user left.
+/// Folders that dead runs of this user left, locked, so that nobody else removes them meanwhile.
+#[must_use = "their processes have to be ended, then `remove`"]
 #[derive(Debug, Default)]
-pub struct Remains {
-    /// The runs.
-    pub runs: Vec<RunId>,
-    /// Their processes: found, and those that could not be ended.
-    pub swept: Swept,
-    /// Folders that could not be removed, and why.
-    pub stuck: Vec<String>,
-}
+pub struct Dead(Vec<(RunId, PathBuf, Flock<File>)>);
 
-/// Ends what still carries the mark of runs that are dead, then removes their folders; until `until` at the latest. Only
-/// folders whose lock can be had: a run that lives, this one's or the one around it, holds its own.
-pub fn sweep_dead(until: Moment) -> Remains {
-    let mut remains = Remains::default();
-    let mut dead = Vec::new();
+/// Finds what dead runs left: only folders whose lock can be had. A run that lives, this one's or the one around it,
+/// holds its own.
+pub fn dead() -> Dead {
+    let mut dead = Dead::default();
     for base in bases(false) {
         let Ok(entries) = fs::read_dir(&base) else { continue };
         for entry in entries.flatten() {
             let Some(run) = entry.file_name().to_str().and_then(|name| RunId::parse(name).ok()) else { continue };
             if let Ok(Some(lock)) = try_lock(&entry.path()) {
-                remains.runs.push(run);
-                dead.push((entry.path(), lock));
+                dead.0.push((run, entry.path(), lock));
             }
         }
     }
-    remains.swept = sweep::end_marked(&remains.runs, until);
-    for (path, lock) in dead {
-        if let Err(e) = fs::remove_dir_all(&path) {
-            remains.stuck.push(format!("cannot remove {}: {e}", path.display()));
-        }
-        drop(lock);
+    dead
+}
+
+impl Dead {
+    /// The runs. What still carries their mark is to be ended before the folders go.
+    pub fn runs(&self) -> Vec<RunId> {
+        self.0.iter().map(|(run, ..)| run.clone()).collect()
     }
-    remains
+
+    /// Removes the folders; what could not be removed and why.
+    pub fn remove(self) -> Vec<String> {
+        let removed = self.0.iter().map(|(_, path, _)| (path, fs::remove_dir_all(path)));
+        removed.filter_map(|(path, end)| Some(format!("cannot remove {}: {}", path.display(), end.err()?))).collect()
+    }
 }
 
 // Where folders of runs may be, best first; `with_room`: only those where one can be made now.
@@ -183,7 +179,7 @@ fn make_locked(path: &Path) -> io::Result<Flock<File>> {
         if sys::now() >= give_up {
             return Err(io::Error::other("another process holds the new folder"));
         }
-        std::thread::sleep(sweep::PAUSE);
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -5,13 +5,15 @@
 
 pub mod affinity;
 pub mod environment;
+mod family;
 pub mod log;
 pub mod sweep;
 pub mod table;
 pub mod tree;
 
+pub use family::{Gone, Owner};
 pub use sweep::{Survivor, Swept};
-pub use tree::{Doing, Gone, Output, Owner, ProcessTree, Spawn};
+pub use tree::{Doing, Output, ProcessTree, Spawn};
 
 /// The variable that says whose a process is: `RUN/LABEL`, a run inside a run appends its own with a `:` between.
 pub const MARK: &str = "XTASK_MARK";

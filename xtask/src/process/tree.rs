@@ -15,34 +15,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use super::affinity;
-use super::sweep::{self, Condemned, PAUSE, Survivor, Swept};
+use super::family::{Family, Gone, Owner, Whose};
+use super::sweep::{self, PAUSE, Swept};
 use super::table::{self, Identity, Process};
 use crate::name::RunId;
-use crate::sys::{self, Exited};
+use crate::sys;
 use crate::time::Moment;
-use crate::verdict::ExitStatus;
-
-/// How long what a task left behind may still be on its way out before it is called a leftover. A shell does not wait
-/// for all it started (`>(tee log)`), and what ends at the same moment is no daemon.
-const SETTLE: Duration = Duration::from_millis(100);
-
-/// Whose a process is. The numbers mean something to the caller alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Owner {
-    /// A task of the plan.
-    Task(usize),
-    /// A service.
-    Service(usize),
-    /// Anything else.
-    Other(usize),
-}
 
 /// Where the output of a process goes. Its stdin is always /dev/null.
 #[derive(Debug)]
@@ -78,27 +62,6 @@ pub struct Spawn<'a> {
     pub hand_over: Vec<BorrowedFd<'a>>,
 }
 
-/// An owner whose last process is gone, but for survivors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gone {
-    /// Who.
-    pub owner: Owner,
-    /// How the leader ended; none if it would not.
-    pub status: Option<ExitStatus>,
-    /// When the leader ended.
-    pub at: Moment,
-    /// CPU time of the leader, of what it waited for, and of the orphans that were reaped here.
-    pub cpu_time: Duration,
-    /// The largest resident set of one of those, in KiB.
-    pub peak_kib: u64,
-    /// What was still running when the leader had ended by itself, a command line each.
-    pub leftovers: Vec<String>,
-    /// Signals that it was sent, in order: `SIGTERM`, `SIGKILL`.
-    pub signals: Vec<String>,
-    /// What could not be ended.
-    pub survivors: Vec<Survivor>,
-}
-
 /// One process of an owner, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doing {
@@ -128,33 +91,6 @@ pub struct ProcessTree {
     affinity: Option<affinity::Cpus>,
     // Why tasks are not pinned, if they cannot be.
     unpinned: Option<String>,
-}
-
-// An owner, from its start until it is gone.
-#[derive(Debug)]
-struct Family {
-    owner: Owner,
-    label: String,
-    handle: duct::Handle,
-    pid: i32,
-    own_group: bool,
-    cpus: Option<HashSet<usize>>,
-    signals: Vec<String>,
-    condemned: Condemned,
-    stage: Stage,
-    cpu_time: Duration,
-    peak_kib: u64,
-}
-
-#[derive(Debug)]
-enum Stage {
-    Running,
-    // SIGKILL was asked for, and the leader has not ended yet.
-    Killed,
-    // The leader has ended by itself, and what it left has a moment to go by itself too.
-    Settling(Moment, ExitStatus),
-    // The leader has ended; what is left is being killed.
-    Ending(Moment, ExitStatus, Vec<String>),
 }
 
 impl ProcessTree {
@@ -215,21 +151,9 @@ impl ProcessTree {
         }
         let handle = handle.map_err(|e| format!("{shown}: {e}"))?;
         closed.expect("a descriptor that was open stays open");
-        let pid = i32::try_from(handle.pids()[0]).expect("a process id is an i32");
-        let cpus = cpus.map(|cpus| cpus.into_iter().collect());
-        self.families.push(Family {
-            owner,
-            label: label.to_owned(),
-            handle,
-            pid,
-            own_group,
-            cpus,
-            signals: Vec::new(),
-            condemned: Condemned::default(),
-            stage: Stage::Running,
-            cpu_time: Duration::ZERO,
-            peak_kib: 0,
-        });
+        let family = Family::new(owner, label, handle, own_group, cpus);
+        let pid = family.pid;
+        self.families.push(family);
         Ok(pid)
     }
 
@@ -251,34 +175,21 @@ impl ProcessTree {
     /// Sends a signal to the process group of `owner`, and SIGCONT behind it, for a stopped process acts on no signal
     /// but SIGKILL. False if the leader has ended already: then nothing is sent.
     pub fn ask(&mut self, owner: Owner, signal: Signal) -> bool {
-        let Some(family) = self.families.iter_mut().find(|f| f.owner == owner) else { return false };
-        if !matches!(family.stage, Stage::Running) || family.peek().is_some() {
-            return false;
-        }
-        family.signals.push(signal.to_string());
-        family.signal(signal);
-        family.signal(Signal::SIGCONT);
-        true
+        self.families.iter_mut().find(|f| f.owner == owner).is_some_and(|family| family.ask(signal))
     }
 
     /// Sends SIGKILL to everything of `owner`. `poll` then says when all of it is gone.
     pub fn kill(&mut self, owner: Owner) {
         let found = self.look();
-        let Some(family) = self.families.iter_mut().find(|f| f.owner == owner) else { return };
-        if matches!(family.stage, Stage::Running) && family.peek().is_none() {
-            family.signals.push(Signal::SIGKILL.to_string());
-            family.stage = Stage::Killed;
-        } else if let Stage::Settling(at, status) = family.stage {
-            family.stage = Stage::Ending(at, status, names(&found, owner, family.pid));
+        if let Some(family) = self.families.iter_mut().find(|f| f.owner == owner) {
+            family.kill(&found);
         }
-        family.signal(Signal::SIGKILL);
-        family.kill_all(&found, sys::now());
     }
 
     /// Takes in what has ended, goes on killing what has to go, and says which owners are gone since the last call.
     /// Never blocks. Call it at every SIGCHLD, and at `wake_at`.
     pub fn poll(&mut self) -> Vec<Gone> {
-        let ended = self.families.iter().any(|f| !matches!(f.stage, Stage::Running) || f.peek().is_some());
+        let ended = self.families.iter().any(|f| f.is_ending() || f.peek().is_some());
         let found = self.look();
         self.reap_orphans(&found);
         if !ended {
@@ -303,8 +214,7 @@ impl ProcessTree {
 
     /// When `poll` has to be called again even if nothing happens.
     pub fn wake_at(&self) -> Option<Moment> {
-        let waits = self.families.iter().any(|f| !matches!(f.stage, Stage::Running));
-        waits.then(|| sys::now() + PAUSE)
+        self.families.iter().any(Family::is_ending).then(|| sys::now() + PAUSE)
     }
 
     /// What `owner` runs now.
@@ -313,8 +223,7 @@ impl ProcessTree {
         let now = sys::clocks().boot;
         let mut depths: HashMap<i32, usize> = HashMap::new();
         let mut doing = Vec::new();
-        for (process, whose) in found.iter().filter(|(p, whose)| *whose == Whose::Of(owner) && !p.exiting) {
-            let _ = whose;
+        for (process, _) in found.iter().filter(|(p, whose)| *whose == Whose::Of(owner) && !p.exiting) {
             let depth = depths.get(&process.parent).map_or(0, |depth| depth + 1);
             depths.insert(process.pid, depth);
             let age = now.since(table::started(process));
@@ -336,8 +245,7 @@ impl ProcessTree {
             found.into_iter().filter_map(ours).collect()
         });
         for family in self.families.drain(..) {
-            // Reaps it: it has ended, or is named among the survivors.
-            let _ = family.handle.try_wait();
+            family.reap();
         }
         swept
     }
@@ -433,110 +341,5 @@ impl ProcessTree {
 impl Drop for ProcessTree {
     fn drop(&mut self) {
         let _ = self.sweep_all(sys::now() + sweep::PATIENCE);
-    }
-}
-
-// Whose a process below this one is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    Of(Owner),
-    // It was there before the tree, or comes from what was.
-    Before,
-    // It is in this process's own group: other code here (a question to git) started it and waits for it.
-    Helper,
-    // Nobody can tell.
-    Stray,
-}
-
-fn names(found: &[(Process, Whose)], owner: Owner, leader: i32) -> Vec<String> {
-    let left = |(p, whose): &&(Process, Whose)| *whose == Whose::Of(owner) && !p.exiting && p.pid != leader;
-    found.iter().filter(left).map(|(p, _)| p.command()).collect()
-}
-
-impl Family {
-    // The end of the leader, which stays a zombie.
-    fn peek(&self) -> Option<Exited> {
-        sys::peek_exited(Some(self.pid)).ok().flatten()
-    }
-
-    fn count(&mut self, end: &Exited) {
-        self.cpu_time += end.cpu_time;
-        self.peak_kib = self.peak_kib.max(end.peak_kib);
-    }
-
-    // The leader is not reaped while the family is there, so that the number is its own. ESRCH: a group of zombies.
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.pid);
-        let sent = if self.own_group { killpg(pid, signal) } else { kill(pid, signal) };
-        assert!(matches!(sent, Ok(()) | Err(Errno::ESRCH | Errno::EPERM)), "{signal} to {pid}: {sent:?}");
-    }
-
-    // SIGKILL to all of this owner that lives. True if there was one that had not been sent it before.
-    fn kill_all(&mut self, found: &[(Process, Whose)], now: Moment) -> bool {
-        let mut new = false;
-        for (process, whose) in found {
-            if *whose == Whose::Of(self.owner) && !process.dead {
-                new |= self.condemned.kill(process, now);
-            }
-        }
-        new
-    }
-
-    // One step on the way from the leader's end to the end of all.
-    fn advance(&mut self, found: &[(Process, Whose)]) -> Option<Gone> {
-        let now = sys::now();
-        if let (Stage::Running | Stage::Killed, Some(end)) = (&self.stage, self.peek()) {
-            self.count(&end);
-            let asked = !self.signals.is_empty();
-            self.stage = match asked {
-                true => Stage::Ending(now, end.status, Vec::new()),
-                false => Stage::Settling(now, end.status),
-            };
-        }
-        let alive = |p: &Process, whose: &Whose| *whose == Whose::Of(self.owner) && !p.dead && p.pid != self.pid;
-        let left: Vec<&Process> = found.iter().filter(|(p, whose)| alive(p, whose)).map(|(p, _)| p).collect();
-        if let Stage::Settling(at, status) = self.stage
-            && (left.is_empty() || now.since(at) >= SETTLE)
-        {
-            self.stage = Stage::Ending(at, status, names(found, self.owner, self.pid));
-        }
-        match self.stage {
-            Stage::Running | Stage::Settling(..) => None,
-            Stage::Killed => {
-                self.kill_all(found, now);
-                let leader = &found.iter().find(|(p, _)| p.pid == self.pid)?.0;
-                let survivor = self.condemned.survivor(leader, now)?;
-                Some(self.report(now, None, Vec::new(), vec![survivor]))
-            }
-            Stage::Ending(at, status, ref leftovers) => {
-                let leftovers = leftovers.clone();
-                // Also where nothing was found: a look is older than this moment, and a group can be killed as a whole.
-                self.signal(Signal::SIGKILL);
-                let survivors: Vec<_> = left.iter().filter_map(|p| self.condemned.survivor(p, now)).collect();
-                if survivors.len() < left.len() {
-                    let first = self.kill_all(found, now);
-                    if first && !self.signals.is_empty() && self.signals.iter().all(|s| s != "SIGKILL") {
-                        self.signals.push(Signal::SIGKILL.to_string());
-                    }
-                    return None;
-                }
-                Some(self.report(at, Some(status), leftovers, survivors))
-            }
-        }
-    }
-
-    fn report(&mut self, at: Moment, status: Option<ExitStatus>, left: Vec<String>, survivors: Vec<Survivor>) -> Gone {
-        // Reaps the leader. From here on its number may be another's, and the family is not used again.
-        let _ = self.handle.try_wait();
-        Gone {
-            owner: self.owner,
-            status,
-            at,
-            cpu_time: self.cpu_time,
-            peak_kib: self.peak_kib,
-            leftovers: left,
-            signals: std::mem::take(&mut self.signals),
-            survivors,
-        }
     }
 }
