@@ -132,8 +132,11 @@ pub fn quit_with_parent(command: &mut std::process::Command) {
 pub fn show_as(command: &mut std::process::Command, user: (u32, u32), group: (u32, u32)) {
     use std::os::unix::process::CommandExt;
     let line = |(from, to): (u32, u32)| format!("{to} {from} 1");
-    let files =
-        [(c"/proc/self/setgroups", "deny".to_owned()), (c"/proc/self/uid_map", line(user)), (c"/proc/self/gid_map", line(group))];
+    let files = [
+        (c"/proc/self/setgroups", "deny".to_owned()),
+        (c"/proc/self/uid_map", line(user)),
+        (c"/proc/self/gid_map", line(group)),
+    ];
     let enter = move || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER)?;
         for (path, text) in &files {
@@ -158,5 +161,9 @@ pub fn quit_with_parent(_command: &mut std::process::Command) {}
 /// there is none, or it is somebody else's.
 pub fn remove_shared_segment(id: i32) -> io::Result<()> {
     // SAFETY: IPC_RMID reads no buffer, and any number is checked by the kernel.
-    if unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

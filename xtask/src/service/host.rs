@@ -34,10 +34,10 @@ pub struct Host {
     unread: Vec<u8>,
 }
 
-/// Runs a service until the other end of `line` is closed. stdout and stderr are its log. Errors only if nobody can be
-/// told: what goes wrong with the service is said through the line.
-pub fn main(line: UnixStream) -> anyhow::Result<()> {
-    let mut host = Host::new(line)?;
+/// Runs a service until the other end of stdin, a socket, is closed. stdout and stderr are its log. Errors only if nobody
+/// can be told: what goes wrong with the service is said through the socket.
+pub fn main() -> anyhow::Result<()> {
+    let mut host = Host::new(io::stdin().as_fd().try_clone_to_owned()?.into())?;
     let entry = super::kind(&host.spec.name).map_err(anyhow::Error::msg)?;
     // What the server leaves when it is killed comes to us.
     #[cfg(target_os = "linux")]
@@ -223,7 +223,8 @@ fn read_line(line: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option<V
 
 // Which of the two can be read. A look at least every minute, in case the server died without closing anything.
 fn wait_readable(line: BorrowedFd<'_>, watch: Option<BorrowedFd<'_>>) -> anyhow::Result<(bool, bool)> {
-    let mut fds: Vec<PollFd> = [Some(line), watch].into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    let mut fds: Vec<PollFd> =
+        [Some(line), watch].into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     match poll(&mut fds, PollTimeout::from(60_000_u16)) {
         Ok(0) => return Ok((false, true)),
         Ok(_) => {}

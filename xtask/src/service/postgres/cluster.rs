@@ -22,7 +22,12 @@ const RECIPE: &str = "xtask-cluster/1";
 
 /// The same bytes whatever the user's locale and time zone; no password on the socket; small segments of the log.
 const FLAGS: &[&str] = &[
-    "--username=postgres", "--no-sync", "--no-instructions", "--auth=trust", "--encoding=UTF8", "--locale=C",
+    "--username=postgres",
+    "--no-sync",
+    "--no-instructions",
+    "--auth=trust",
+    "--encoding=UTF8",
+    "--locale=C",
     "--wal-segsize=1",
 ];
 
@@ -126,7 +131,10 @@ fn write(rest: &[u8], key: &str, data: &Path, user: ServerUser) -> anyhow::Resul
     folder(data).with_context(|| format!("cannot make {}", data.display()))?;
     for entry in head.entries {
         // Not yet known to be undamaged.
-        ensure!(entry.path.components().all(|part| matches!(part, Component::Normal(_))), "holds a path that leaves it");
+        ensure!(
+            entry.path.components().all(|part| matches!(part, Component::Normal(_))),
+            "holds a path that leaves it"
+        );
         let path = data.join(entry.path);
         match entry.bytes {
             None => folder(&path)?,

@@ -36,8 +36,17 @@ pub use remains::sweep;
 /// Nothing here outlives the run, so nothing needs to reach a disk. Shared segments are files in the data folder: they
 /// go with it, and a small /dev/shm is enough.
 const SETTINGS: &[&str] = &[
-    "fsync=off", "full_page_writes=off", "synchronous_commit=off", "wal_level=minimal", "max_wal_senders=0",
-    "autovacuum=off", "jit=off", "shared_buffers=32MB", "dynamic_shared_memory_type=mmap", "logging_collector=off",
+    "fsync=off",
+    "full_page_writes=off",
+    "synchronous_commit=off",
+    "wal_level=minimal",
+    "max_wal_senders=0",
+    "autovacuum=off",
+    "jit=off",
+    "shared_buffers=32MB",
+    "dynamic_shared_memory_type=mmap",
+    "logging_collector=off",
+    "log_checkpoints=off",
     "unix_socket_permissions=0700",
 ];
 
@@ -46,8 +55,20 @@ const ACCESS: &str = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-2
 
 /// What a user may have set for other servers, and would change where or how a task's client connects.
 const FOREIGN: &[&str] = &[
-    "PGSERVICE", "PGSERVICEFILE", "PGPASSFILE", "PGPASSWORD", "PGOPTIONS", "PGHOSTADDR", "PGSSLMODE", "PGSSLCERT",
-    "PGSSLKEY", "PGSSLROOTCERT", "PGGSSENCMODE", "PGREQUIREAUTH", "PGCHANNELBINDING", "PGTARGETSESSIONATTRS",
+    "PGSERVICE",
+    "PGSERVICEFILE",
+    "PGPASSFILE",
+    "PGPASSWORD",
+    "PGOPTIONS",
+    "PGHOSTADDR",
+    "PGSSLMODE",
+    "PGSSLCERT",
+    "PGSSLKEY",
+    "PGSSLROOTCERT",
+    "PGGSSENCMODE",
+    "PGREQUIREAUTH",
+    "PGCHANNELBINDING",
+    "PGTARGETSESSIONATTRS",
 ];
 
 /// Most bytes that the path of a socket may have, its end included: 104 on some systems, 108 on Linux.
@@ -130,7 +151,11 @@ impl Postgres {
         }
         self.user.give(&self.folder)?;
         let length = self.socket().as_os_str().len();
-        ensure!(length <= SOCKET_PATH_MAX, "the socket's path {} has {length} bytes; {SOCKET_PATH_MAX} is the most", self.socket().display());
+        ensure!(
+            length <= SOCKET_PATH_MAX,
+            "the socket's path {} has {length} bytes; {SOCKET_PATH_MAX} is the most",
+            self.socket().display()
+        );
         Ok(())
     }
 
@@ -225,7 +250,10 @@ impl Postgres {
             }
         };
         let values = [
-            ("DATABASE_URL", url.as_str()), ("PGHOST", &host), ("PGPORT", &port), ("PGUSER", "postgres"),
+            ("DATABASE_URL", url.as_str()),
+            ("PGHOST", &host),
+            ("PGPORT", &port),
+            ("PGUSER", "postgres"),
             ("PGDATABASE", database),
         ];
         env.extend(values.map(|(name, value)| (name.to_owned(), Some(value.to_owned()))));
@@ -296,7 +324,6 @@ impl Kind for Postgres {
     }
 
     fn stop(&mut self) {
-        self.connection = None;
         let Some(mut server) = self.server.take() else { return };
         // Neither waits for clients nor saves anything: nobody will read it.
         if let Ok(pid) = i32::try_from(server.id())

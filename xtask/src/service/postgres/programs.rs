@@ -102,7 +102,7 @@ pub fn find(at_least: u32, user: ServerUser) -> Result<Programs, Missing> {
     };
     if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
         let found = fits(Path::new(&named));
-        return found.ok_or_else(|| Missing { looked, named: true });
+        return found.ok_or(Missing { looked, named: true });
     }
     let path: Vec<PathBuf> = std::env::var_os("PATH").map(|p| std::env::split_paths(&p).collect()).unwrap_or_default();
     let both = |bin: &&PathBuf| is_program(&bin.join("initdb")) && is_program(&bin.join("postgres"));

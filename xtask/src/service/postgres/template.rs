@@ -40,23 +40,27 @@ pub fn fill(postgres: &mut Postgres, host: &mut Host) -> anyhow::Result<()> {
     }
     postgres.run(&format!("ALTER DATABASE {TEMPLATE} WITH ALLOW_CONNECTIONS false IS_TEMPLATE true"))?;
     // A database with sessions cannot be copied; what setup left is dead, but the server may not have noticed yet.
-    postgres.run(&format!("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{TEMPLATE}'"))?;
+    postgres
+        .run(&format!("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{TEMPLATE}'"))?;
     Ok(())
 }
 
 fn migrate(mut connection: Connection, host: &Host, folder: &str) -> anyhow::Result<()> {
-    let entries = fs::read_dir(host.spec.root.join(folder)).with_context(|| format!("migrations: cannot read {folder}"))?;
+    let entries =
+        fs::read_dir(host.spec.root.join(folder)).with_context(|| format!("migrations: cannot read {folder}"))?;
     let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let mut names = names.collect::<std::io::Result<Vec<_>>>()?;
     names.retain(|name| name.ends_with(".sql"));
     names.sort();
     // The way back is not part of the way.
-    let undoes = |name: &str| name.strip_suffix(".down.sql").is_some_and(|stem| names.contains(&format!("{stem}.up.sql")));
+    let undoes =
+        |name: &str| name.strip_suffix(".down.sql").is_some_and(|stem| names.contains(&format!("{stem}.up.sql")));
     ensure!(!names.is_empty(), "migrations: {folder} has no .sql file");
     for name in names.iter().filter(|name| !undoes(name)) {
         let path = Path::new(folder).join(name);
         let shown = path.display();
-        let text = fs::read_to_string(host.spec.root.join(&path)).with_context(|| format!("migrations: cannot read {shown}"))?;
+        let text = fs::read_to_string(host.spec.root.join(&path))
+            .with_context(|| format!("migrations: cannot read {shown}"))?;
         let sql = text.strip_prefix('\u{feff}').unwrap_or(&text);
         if let Some(line) = sql.lines().position(is_marker) {
             bail!(
