@@ -158,7 +158,8 @@ pub struct TaskRecord {
     /// From the start to the leader's end.
     #[serde(rename = "took_ms", serialize_with = "as_millis")]
     pub took: Duration,
-    /// How the leader ended.
+    /// How the leader ended. NDJSON says `exit_code` or `exit_signal`.
+    #[serde(skip)]
     pub exit: Option<ExitStatus>,
     /// The CPUs it was given.
     pub cpus: Vec<usize>,

@@ -144,20 +144,15 @@ impl Lines {
 
     fn queued(&mut self, at: Moment, lock: String, text: &[String], waited: Duration, budget: Duration) -> String {
         let text: Vec<String> = text.iter().map(|line| clean::line(line.as_bytes(), QUOTE_MAX)).collect();
-        let known = self.queued.as_ref().is_some_and(|queue| queue.lock == lock && queue.text == text);
         let since = Moment::from_nanos(at.as_nanos().saturating_sub(waited.as_nanos() as u64));
-        let queue = Queue { lock, text, since, budget };
-        let times = format!("{} of {}", whole(waited), Human(budget));
-        let said = if self.pen.terminal() {
-            String::new()
-        } else if known {
-            self.say(at, "Waiting", Tone::Warn, &format!("{times}; as before"))
-        } else {
-            let ends = utc_clock(self.board.wall_ms(since + budget));
-            let first = self.say(at, "Waiting", Tone::Warn, &format!("{}, {times}, ends {ends}", queue.lock));
-            queue.text.iter().fold(first, |out, line| out + &self.pen.more(line))
+        let said = match text.split_first() {
+            Some((first, more)) if !self.pen.terminal() => {
+                let first = self.say(at, "Waiting", Tone::Warn, first);
+                more.iter().fold(first, |out, line| out + &self.pen.more(line))
+            }
+            _ => String::new(),
         };
-        self.queued = Some(queue);
+        self.queued = Some(Queue { lock, text, since, budget });
         said
     }
 

@@ -276,8 +276,12 @@ pub fn waited() -> Vec<(u64, Event)> {
         scope: "workstation".to_owned(),
         port: 28599,
         text: vec![
-            "held by  ci in WSL distribution Ubuntu-ci, run r-20261130-140210-7c1e09ab".to_owned(),
-            format!("since    14:02:10; {done} of 13 tasks done; free at 14:30:10 at the latest"),
+            format!(
+                "workstation lock 127.0.0.1:28599 is held since 14:02:10 by one that says it is ci, root in Ubuntu-ci, \
+                 acme/orders at 4be1f09, run r-20261130-140210-7c1e09ab; {done} of 13 tasks done; free at 14:30:10 at the latest"
+            ),
+            "1 more waits for it, the first since 14:03:55".to_owned(),
+            "waited 1m of 32m, ends 14:37:31".to_owned(),
         ],
         waited: ms(waited),
         budget: ms(1_920_000),
