@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::command;
 use crate::name::{Caller, Name, TaskName};
+use crate::plan::Selection;
+use crate::run::order::Surface;
 use crate::time::{Clocks, parse_duration};
 use crate::verdict::Exit;
 
@@ -53,7 +56,10 @@ pub enum Command {
     Adopt(AdoptArgs),
     /// The second process of a run; started by the first
     #[command(hide = true)]
-    InternalRunner,
+    InternalRunner {
+        /// The descriptor that the first process hands over
+        lifeline: i32,
+    },
     /// The process of a service; started by the runner
     #[command(hide = true)]
     InternalService,
@@ -106,7 +112,7 @@ pub struct VerifyArgs {
     /// The suite file
     #[arg(long, value_name = "PATH", default_value = "ci/suite.toml", help_heading = "What to run")]
     pub suite: PathBuf,
-    /// A profile of the suite; the receipt is partial
+    /// A [profile] of the suite; the receipt is partial
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = "What to run")]
     pub profile: Option<Name>,
     /// Just these tasks and what they need; the receipt is partial
@@ -149,7 +155,7 @@ pub struct VerifyArgs {
 /// Flags of `plan`.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// A profile of the suite
+    /// A [profile] of the suite
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub profile: Option<Name>,
     /// CI files whose marked limits (xtask:outer=verify, xtask:outer=release) are compared with the plan
@@ -306,16 +312,36 @@ pub fn main(begun: Clocks) -> Exit {
 }
 
 fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
-    let _ = begun;
     match command {
-        Command::Verify(_)
-        | Command::Plan(_)
+        Command::Verify(args) => command::verify::run(verify(args, begun)),
+        Command::InternalRunner { lifeline } => command::runner::run(lifeline),
+        Command::Plan(_)
         | Command::Release(_)
         | Command::CheckReceipt(_)
         | Command::Report(_)
         | Command::Lock(_)
         | Command::Adopt(_)
-        | Command::InternalRunner => anyhow::bail!("this command is not there yet"),
-        Command::InternalService => crate::service::host::main().map(|()| Exit::Passed),
+        | Command::InternalService => anyhow::bail!("this command is not there yet"),
+    }
+}
+
+fn verify(args: VerifyArgs, begun: Clocks) -> command::verify::Request {
+    let in_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty() && ci != "false");
+    let caller = args.caller.map_or(if in_ci { Caller::Ci } else { Caller::Local }, Caller::from);
+    let colour = match args.color {
+        ColorArg::Auto => None,
+        ColorArg::Always => Some(true),
+        ColorArg::Never => Some(false),
+    };
+    command::verify::Request {
+        begun,
+        caller,
+        suite: args.suite,
+        selection: Selection { only: args.only.unwrap_or_default(), profile: args.profile },
+        queue: args.queue,
+        outer: args.outer,
+        surface: Surface { json: args.message_format == FormatArg::Json, colour },
+        junit: args.junit,
+        command: "cargo xtask verify".to_owned(),
     }
 }

@@ -180,6 +180,27 @@ pub struct TaskRecord {
     pub log_lines: u64,
 }
 
+impl TaskRecord {
+    /// The record of a task that never had a process.
+    pub fn never_started(task: TaskName, verdict: Verdict) -> Self {
+        Self {
+            task,
+            verdict,
+            started: None,
+            took: Duration::ZERO,
+            exit: None,
+            cpus: Vec::new(),
+            signals: Vec::new(),
+            leftovers: Vec::new(),
+            cpu_time: Duration::ZERO,
+            peak_kib: 0,
+            outputs: Vec::new(),
+            tail: Vec::new(),
+            log_lines: 0,
+        }
+    }
+}
+
 fn as_millis<S: serde::Serializer>(length: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(millis(*length))
 }

@@ -1,1 +1,234 @@
-//! Stub.
+//! The first process of a run: what the user started. It waits for the locks, makes the scratch folder, starts the
+//! runner, passes requests to stop on to it, ends whatever the runner left, and lets the locks go last. It runs nothing of
+//! the suite itself, so that it stays small: the kernel frees the port of a large process late.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::event::Event;
+use crate::interrupt::{Wake, Wakeups};
+use crate::lock::{self, HeldLocks, Identity, NotHeld, Patience, Ports, StopAsked};
+use crate::process::{MARK, Output, Owner, ProcessTree, Spawn, Survivor, sweep};
+use crate::run::lifeline::Lifeline;
+use crate::run::order::{Message, Order};
+use crate::scratch::{self, Scratch};
+use crate::sys;
+use crate::time::{Clocks, Human, Moment};
+use crate::verdict::{Exit, ExitStatus, Stop};
+
+/// How much longer than the run's deadline the runner is given before it counts as hung and is killed. It ends every task
+/// by itself before the deadline; what may still take time then is a disk that syncs the receipt.
+const BACKSTOP: Duration = Duration::from_secs(10);
+/// How long a sweep tries before it names what it cannot end.
+const SWEEP: Duration = Duration::from_secs(5);
+/// How often the keeper looks whether a process that survived SIGKILL is gone at last.
+const LOOK: Duration = Duration::from_millis(100);
+
+const RUNNER: Owner = Owner::Other(0);
+
+/// A keeper before it holds anything.
+#[derive(Debug)]
+pub struct Keeper {
+    wakeups: RefCell<Wakeups>,
+}
+
+/// How a run ended, as its keeper saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Supervised {
+    /// The exit code that it deserves.
+    pub exit: Exit,
+    /// What the runner could not say itself, a line each.
+    pub trouble: Vec<String>,
+}
+
+impl Keeper {
+    /// Takes over the signals of this process; once in its life. Errors if the system refuses.
+    pub fn new() -> std::io::Result<Self> {
+        Ok(Self { wakeups: RefCell::new(Wakeups::new()?) })
+    }
+
+    /// Waits for both locks out of one budget, which counts from `began`. Errors with why there is no lock.
+    pub fn hold(
+        &self,
+        ports: &Ports,
+        folder: &Path,
+        identity: &Identity,
+        (began, budget): (Clocks, Duration),
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<HeldLocks, NotHeld> {
+        let bind = |error| NotHeld::Bind { port: ports.workstation, error };
+        // A copy: while the lock waits on it, `which` empties what it stands for.
+        let asked = self.wakeups.borrow().stop_asked().try_clone_to_owned().map_err(bind)?;
+        let which = || self.stop_asked();
+        let mark = std::env::var(MARK).unwrap_or_default();
+        let patience = Patience { began, budget, stop: StopAsked { fd: asked.as_fd(), which: &which }, mark: &mark };
+        lock::acquire_both(ports, folder, identity, &patience, tell)
+    }
+
+    /// The first request to stop since the last call, without waiting for one.
+    fn stop_asked(&self) -> Option<Stop> {
+        let woken = self.wakeups.borrow_mut().wait(Some(Moment::default()), &[]).unwrap_or_default();
+        woken.into_iter().find_map(|wake| if let Wake::Stop(stop) = wake { Some(stop) } else { None })
+    }
+
+    /// Runs an order from the start of its runner to the end of everything that the runner started. The locks are held
+    /// throughout; the caller lets them go. `note` takes lines for people.
+    pub fn supervise(&self, locks: &HeldLocks, mut order: Order, note: &mut dyn FnMut(&str)) -> Supervised {
+        let mut trouble = Vec::new();
+        let exit = self.run(locks, &mut order, note, &mut trouble).unwrap_or_else(|why| {
+            trouble.push(why);
+            Exit::NoVerdict
+        });
+        Supervised { exit, trouble }
+    }
+
+    fn run(
+        &self,
+        locks: &HeldLocks,
+        order: &mut Order,
+        note: &mut dyn FnMut(&str),
+        trouble: &mut Vec<String>,
+    ) -> Result<Exit, String> {
+        self.end_the_dead(note, trouble);
+        let outer = std::env::var(MARK).ok();
+        let mut tree = ProcessTree::new(order.run.clone(), outer.as_deref())?;
+        let mut scratch = Scratch::make(&order.run)?;
+        order.scratch = scratch.path().to_owned();
+        let started = start(&mut tree, locks, &scratch, order);
+        let exit = match started {
+            Ok(lifeline) => self.watch(&mut tree, lifeline, locks, order, note, trouble),
+            Err(why) => Err(why),
+        };
+        let swept = tree.sweep_all(sys::now() + SWEEP);
+        if exit == Ok(Exit::Passed) && !swept.found.is_empty() {
+            trouble.push(format!("the runner left processes behind: {}", swept.found.join(", ")));
+        }
+        self.outwait(&swept.survivors, note, trouble);
+        if let Err(why) = scratch.remove() {
+            trouble.push(why);
+        }
+        exit.map(|exit| if exit == Exit::Passed && !trouble.is_empty() { Exit::NoVerdict } else { exit })
+    }
+
+    // Runs of this user whose keeper and runner were both killed: their tasks may still be there.
+    fn end_the_dead(&self, note: &mut dyn FnMut(&str), trouble: &mut Vec<String>) {
+        let dead = scratch::dead();
+        let swept = sweep::end_marked(&dead.runs(), sys::now() + SWEEP);
+        if !swept.found.is_empty() {
+            note(&format!("ended what a run that was killed had left: {}", swept.found.join(", ")));
+        }
+        trouble.extend(swept.survivors.iter().map(Survivor::to_string));
+        dead.remove().iter().for_each(|stuck| note(stuck));
+    }
+
+    fn watch(
+        &self,
+        tree: &mut ProcessTree,
+        mut lifeline: Lifeline,
+        locks: &HeldLocks,
+        order: &Order,
+        note: &mut dyn FnMut(&str),
+        trouble: &mut Vec<String>,
+    ) -> Result<Exit, String> {
+        let give_up = locks.won.monotonic + order.deadline + BACKSTOP;
+        let (mut stopped, mut hung, mut open) = (None, false, true);
+        loop {
+            let due = [Some(give_up).filter(|_| !hung), tree.wake_at()].into_iter().flatten().min();
+            let fds: &[_] = if open { &[lifeline.as_fd()] } else { &[] };
+            let woken = self.wakeups.borrow_mut().wait(due, fds).map_err(|e| format!("cannot wait: {e}"))?;
+            for wake in woken {
+                match wake {
+                    Wake::Stop(stop) => {
+                        stopped.get_or_insert(stop);
+                        lifeline.send(Message::Stop(stop));
+                    }
+                    Wake::Suspend => {
+                        note("Ctrl-Z is ignored while the lock is held: others wait for it; Ctrl-C ends the run")
+                    }
+                    Wake::Ready(_) => {
+                        let (messages, gone) = lifeline.receive();
+                        open = !gone;
+                        if let Some(Message::Progress { done, of }) = messages.last() {
+                            locks.set_progress(*done, *of);
+                        }
+                    }
+                    Wake::Child => {}
+                }
+            }
+            if let Some(gone) = tree.poll().into_iter().find(|gone| gone.owner == RUNNER) {
+                return Ok(match gone.status {
+                    _ if hung => Exit::Late,
+                    Some(ExitStatus::Code(code)) => exit_of(code).unwrap_or_else(|| {
+                        trouble.push(format!("the runner broke: exit code {code}"));
+                        Exit::NoVerdict
+                    }),
+                    status => {
+                        let how = status.map_or("it cannot be ended".to_owned(), |status| status.to_string());
+                        trouble.push(format!("the runner is gone before it could say how the run ended: {how}"));
+                        stopped.map_or(Exit::NoVerdict, Exit::Cancelled)
+                    }
+                });
+            }
+            if !hung && sys::now() >= give_up {
+                hung = true;
+                let late = Human(order.deadline + BACKSTOP);
+                trouble.push(format!("the runner had not ended {late} after the lock was won, and was killed"));
+                tree.kill(RUNNER);
+            }
+        }
+    }
+
+    // While a process of this run lives the workstation is in use, and saying so is all that can be done about it. One of
+    // another user's may live for ever and is named alone.
+    fn outwait(&self, survivors: &[Survivor], note: &mut dyn FnMut(&str), trouble: &mut Vec<String>) {
+        trouble.extend(survivors.iter().map(Survivor::to_string));
+        for survivor in survivors.iter().filter(|survivor| !survivor.foreign) {
+            note(&format!("{survivor}; the lock is held while it lives"));
+            while survivor.lives() {
+                let _ = self.wakeups.borrow_mut().wait(Some(sys::now() + LOOK), &[]);
+            }
+        }
+    }
+}
+
+fn start(tree: &mut ProcessTree, locks: &HeldLocks, scratch: &Scratch, order: &mut Order) -> Result<Lifeline, String> {
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |e: std::io::Error| format!("{what}: {e}")
+    };
+    let (mut ours, theirs) = Lifeline::pair().map_err(failed("no socket pair for the runner"))?;
+    let copy = |lock: &lock::HeldLock| lock.inheritable().map_err(failed("no copy of the lock for the runner"));
+    let (workstation, worktree) = (copy(&locks.workstation)?, copy(&locks.worktree)?);
+    let hand_over = vec![theirs.as_fd(), workstation.as_fd(), worktree.as_fd(), scratch.lock()];
+    order.keep_open = hand_over[1..].iter().map(AsRawFd::as_raw_fd).collect();
+    tree.spawn(
+        RUNNER,
+        Spawn {
+            label: "runner",
+            program: this_program().map_err(failed("this program cannot be found again"))?,
+            args: vec!["internal-runner".into(), theirs.as_fd().as_raw_fd().to_string().into()],
+            dir: order.root.clone(),
+            env: std::env::vars_os().collect(),
+            output: Output::Inherit,
+            cpus: None,
+            user: None,
+            own_group: false, // it makes a session of its own, which the leader of a group may not
+            hand_over,
+        },
+    )?;
+    ours.give(order).map_err(failed("the runner does not take its order"))?;
+    Ok(ours)
+}
+
+/// This very program, also where its file has been replaced by a newer one while it waited for the lock.
+fn this_program() -> std::io::Result<std::path::PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
+}
+
+fn exit_of(code: i32) -> Option<Exit> {
+    let stops = [Stop::Int, Stop::Term, Stop::Hup].map(Exit::Cancelled);
+    let all = [Exit::Passed, Exit::Failed, Exit::Usage, Exit::Late, Exit::NoVerdict];
+    all.into_iter().chain(stops).find(|exit| i32::from(exit.code()) == code)
+}

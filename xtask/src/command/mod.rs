@@ -1,10 +1,76 @@
 //! One straight recipe per subcommand.
 
 pub mod preflight;
+pub mod runner;
+pub mod show;
+pub mod toolchain;
+pub mod verify;
 
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::archive;
+use crate::name::TaskName;
+use crate::plan::{Machine, Selection};
+use crate::process::affinity::Cpus;
+use crate::repo::Repo;
+use crate::verdict::Word;
+use preflight::Ready;
+
+/// How many receipts the usual duration of a task is taken from.
+const HISTORY: usize = 20;
 
 /// A line for people. A closed stderr stops nobody: the run and its receipt matter more than the words about it.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// The suite file: its path relative to the repository's root where it lies below it, and its text. A path that is not
+/// absolute is meant from the root. Errors if it cannot be read as text.
+pub fn read_suite(root: &Path, path: &Path) -> anyhow::Result<(String, String)> {
+    let full = root.join(path);
+    let shown = full.strip_prefix(root).unwrap_or(&full).display().to_string();
+    let text =
+        std::fs::read_to_string(&full).with_context(|| format!("the suite file {} cannot be read", full.display()))?;
+    Ok((shown, text))
+}
+
+/// The CPUs of the pool, one a slot, whole cores first.
+pub fn pool() -> Vec<usize> {
+    let known = Cpus::of_this_process().map(|cpus| cpus.pool()).filter(|pool| !pool.is_empty());
+    known.unwrap_or_else(|| (0..std::thread::available_parallelism().map_or(1, usize::from)).collect())
+}
+
+/// How long tasks took in the newest receipts of this checkout in which they passed, oldest first.
+pub fn history(root: &Path) -> BTreeMap<TaskName, Vec<Duration>> {
+    let mut past: BTreeMap<TaskName, Vec<Duration>> = BTreeMap::new();
+    for receipt in archive::newest(root, HISTORY).into_iter().rev() {
+        for task in receipt.predicate.tasks.into_iter().filter(|task| task.verdict == Word::Passed) {
+            past.entry(task.name).or_default().push(Duration::from_millis(task.took_ms));
+        }
+    }
+    past
+}
+
+/// Everything that must hold before anybody queues, for a suite that has been read. The error names all that does not.
+pub fn ready(
+    repo: &Repo,
+    suite_path: &str,
+    suite_text: &str,
+    selection: &Selection,
+) -> anyhow::Result<(Ready, BTreeMap<TaskName, Vec<Duration>>)> {
+    let past = history(&repo.root);
+    let usual = past.iter().map(|(task, took)| {
+        let mut sorted = took.clone();
+        sorted.sort_unstable();
+        (task.clone(), sorted[sorted.len() / 2])
+    });
+    let machine = Machine { cpus: pool().len(), usual: usual.collect() };
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let ready = preflight::check(&repo.root, suite_path, suite_text, selection, &machine, &search);
+    Ok((ready.map_err(|errors| anyhow::anyhow!("{}", errors.trim_end()))?, past))
 }

@@ -2,7 +2,6 @@
 
 pub mod line;
 pub mod order;
-pub mod outer;
 pub mod schedule;
 pub mod slots;
 

@@ -9,7 +9,7 @@ mod lines;
 mod pen;
 mod rows;
 mod scoreboard;
-pub mod screen;
+mod screen;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

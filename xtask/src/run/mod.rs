@@ -1,5 +1,7 @@
 //! The one loop: the schedule decides, the hands do, and what happened goes back to the schedule.
 
+pub mod hands;
+pub mod lifeline;
 pub mod order;
 
 use crate::plan::Plan;

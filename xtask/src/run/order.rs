@@ -33,6 +33,8 @@ pub struct Order {
     pub won: Clocks,
     /// The queue budget that was in force.
     pub queue_budget: Duration,
+    /// The run deadline.
+    pub deadline: Duration,
     /// The limit around this caller, if it said one.
     pub outer: Option<Duration>,
     /// The ports held: workstation, worktree.
@@ -42,22 +44,22 @@ pub struct Order {
     pub keep_open: Vec<RawFd>,
     /// The run's scratch folder.
     pub scratch: PathBuf,
+    /// The command as the user may give it again: `cargo xtask verify`.
+    pub command: String,
     /// How to say things.
     pub surface: Surface,
     /// Where to write JUnit XML.
     pub junit: Option<PathBuf>,
 }
 
-/// How the run is shown: decided once, by the keeper, which has the user's terminal and environment.
+/// How the run is shown, as far as flags say it. Terminal and environment are the runner's own too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Surface {
     /// One JSON object a line on stdout instead of text on stderr.
     pub json: bool,
-    /// Colours.
-    pub color: bool,
-    /// Live rows: stderr is a terminal that can move its cursor.
-    pub live: bool,
+    /// Colours: always or never; none for what terminal and environment say.
+    pub colour: Option<bool>,
 }
 
 /// What goes through the lifeline after the order, a line each. Its end means that the other process is gone.

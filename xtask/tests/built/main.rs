@@ -5,7 +5,6 @@
 mod archive;
 mod lock;
 mod plan;
-mod postgres;
 mod process;
 mod repo;
 mod verify;

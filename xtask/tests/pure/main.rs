@@ -5,7 +5,6 @@
 mod house;
 mod lock_wait;
 mod names;
-mod outer;
 mod plan;
 mod receipt;
 mod report;

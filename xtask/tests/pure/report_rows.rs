@@ -1,9 +1,7 @@
 //! The rows at the bottom of a terminal, as a terminal shows them, and heartbeats where there is none.
 
 use xtask::event::{Event, Stamped};
-use xtask::report::{FRAME, HEARTBEAT, Screen, Size};
-
-use crate::report::SIZE;
+use xtask::report::{FRAME, HEARTBEAT, Screen};
 
 use crate::report::{
     at, begun, check, failed, finished, ms, name, passed, plain, scene, started, terminal, text, waited,
@@ -15,12 +13,12 @@ use xtask::verdict::Verdict;
 struct Show {
     screen: Screen,
     terminal: Terminal,
-    size: Size,
+    size: (usize, usize),
 }
 
 impl Show {
     fn new(columns: usize, lines: usize) -> Self {
-        let size = Size { columns, rows: lines };
+        let size = (columns, lines);
         Self { screen: Screen::new(terminal(), scene()), terminal: Terminal::new(columns, lines), size }
     }
 
@@ -36,7 +34,7 @@ impl Show {
     }
 
     fn resize(&mut self, columns: usize, lines: usize) {
-        self.size = Size { columns, rows: lines };
+        self.size = (columns, lines);
         self.terminal.resize(columns, lines);
     }
 }
@@ -122,7 +120,7 @@ fn more_tasks_than_rows() {
     for (when, event) in begun().into_iter().take(3).chain(starts) {
         terminal.write(&text(screen.on(&Stamped { at: at(when), event })));
     }
-    terminal.write(&screen.tick(at(166_000), SIZE, &mut |_| Vec::new()));
+    terminal.write(&screen.tick(at(166_000), (80, 24), &mut |_| Vec::new()));
     check("rows.many", &terminal.text());
 }
 
@@ -137,8 +135,8 @@ fn frames_and_heartbeats_come_when_they_are_due() {
         let due = at(164_000) + every;
         assert_eq!(screen.due(), Some(due));
         let early = at(164_000) + (every - ms(1));
-        assert_eq!(screen.tick(early, SIZE, &mut |_| Vec::new()), "");
-        assert_ne!(screen.tick(due, SIZE, &mut |_| Vec::new()), "");
+        assert_eq!(screen.tick(early, (80, 24), &mut |_| Vec::new()), "");
+        assert_ne!(screen.tick(due, (80, 24), &mut |_| Vec::new()), "");
         assert_eq!(screen.due(), Some(due + every));
         for (when, event) in passed().into_iter().skip(5) {
             screen.on(&Stamped { at: at(when), event });
@@ -153,6 +151,6 @@ fn a_heartbeat_names_what_runs() {
     for (when, event) in two_run() {
         screen.on(&Stamped { at: at(when), event });
     }
-    let mut beat = |now: u64| screen.tick(at(now), SIZE, &mut |_| panic!("no log is read without a terminal"));
+    let mut beat = |now: u64| screen.tick(at(now), (80, 24), &mut |_| panic!("no log is read without a terminal"));
     check("heartbeat", &(beat(194_500) + &beat(194_600) + &beat(224_500) + &beat(370_000)));
 }

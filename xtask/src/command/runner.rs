@@ -1,0 +1,263 @@
+//! The second process of a run: it checks out of the keeper's session, pins the tree, runs the tasks, pins the tree again,
+//! writes the receipt and says how it went.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::event::{Event, Stamped, TaskRecord};
+use crate::interrupt::Wakeups;
+use crate::name::{Caller, TaskName};
+use crate::process::environment::{Environment, Setting};
+use crate::process::{MARK, ProcessTree};
+use crate::receipt::build::{Facts, LOGS, build};
+use crate::receipt::statement::{Program, Receipt};
+use crate::repo::{Repo, Snapshot, SnapshotError};
+use crate::report::Scene;
+use crate::run::hands::{Observer as _, RunnerHands, Work};
+use crate::run::lifeline::Lifeline;
+use crate::run::order::Order;
+use crate::time::Moment;
+use crate::verdict::{Exit, Reason, Verdict, Word};
+use crate::{archive, digest, lock, run, sys};
+
+use super::preflight::Ready;
+use super::show::Show;
+
+/// How many log folders of a checkout are kept.
+const LOG_FOLDERS: usize = 20;
+
+/// Runs the order that comes through the inherited lifeline. Errors if there is none: nobody but a keeper starts this.
+pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
+    let by_hand = "this is the second process of a run, which `cargo xtask verify` starts by itself";
+    let mut lifeline = Lifeline::inherited(sys::take_inherited(lifeline).context(by_hand)?);
+    let order = lifeline.take().context(by_hand)?;
+    let _kept: Vec<OwnedFd> =
+        order.keep_open.iter().map(|&fd| sys::take_inherited(fd)).collect::<Result<_, _>>().context(by_hand)?;
+    // No controlling terminal: nothing below can take or spoil the user's, and Ctrl-C reaches the keeper alone.
+    nix::unistd::setsid().context("no session of its own for the run")?;
+    sys::close_others_on_exec()?;
+
+    let repo = Repo::find(&order.root)?;
+    let (ready, past) = super::ready(&repo, &order.suite_path, &order.suite_text, &order.selection)?;
+    let scene = scene(&order, &ready, &past);
+    let mut show = Show::new(order.surface, scene, &order.root);
+    let setting = Setting { program: std::env::current_exe()?, release: order.caller == Caller::Release };
+    let env = Environment::new(std::env::vars_os(), &setting);
+    Runner { order: &order, repo, ready: &ready, env, show: &mut show }.run(lifeline)
+}
+
+fn scene(order: &Order, ready: &Ready, past: &BTreeMap<TaskName, Vec<Duration>>) -> Scene {
+    let names = (order.command.as_str(), order.suite_path.as_str());
+    let mut scene = Scene::new(names, (&ready.suite, &ready.plan), past, order.requested);
+    scene.outer = order.outer;
+    scene.queue_budget = order.queue_budget;
+    scene
+}
+
+struct Runner<'a> {
+    order: &'a Order,
+    repo: Repo,
+    ready: &'a Ready,
+    env: Environment,
+    show: &'a mut Show,
+}
+
+impl Runner<'_> {
+    fn run(mut self, lifeline: Lifeline) -> anyhow::Result<Exit> {
+        let order = self.order;
+        let Ready { suite, plan, .. } = self.ready;
+        let (won, end) = (order.won.monotonic, order.won.monotonic + suite.run.deadline);
+        let wrap_up = won + (suite.run.deadline - suite.run.wrap_up);
+        self.show.on(&Stamped { at: won, event: Event::Acquired { queue: won.since(order.requested.monotonic) } });
+        let tasks = plan.tasks.iter().map(|task| task.name.clone()).collect();
+        let (slots, deadline) = (plan.slots, plan.deadline);
+        self.show.on(&Stamped { at: won, event: Event::RunStarted { run: order.run.clone(), tasks, slots, deadline } });
+        // Under the locks: no other run of this checkout is writing there.
+        if let Err(error) = archive::sweep(&order.root).and_then(|()| sweep_logs(&order.root)) {
+            self.show.tell(Event::Note { text: format!("old receipts and logs cannot be removed: {error}") });
+        }
+        let toolchain = super::toolchain::ask(suite, plan, &order.root, &self.env);
+
+        let before = self.snapshot("before", wrap_up);
+        let started = sys::clocks();
+        let keeper_gone = match &before {
+            Some(before) => {
+                let (commit, tree) = (before.commit.clone(), before.tree.clone());
+                self.show.tell(Event::TreePinned { commit, tree, changed: before.uncommitted.len() });
+                if self.suite_stands() { self.tasks(lifeline, end)? } else { self.skip(&Reason::NoVerdict) }
+            }
+            None if self.show.record.run_late => self.skip(&Reason::RunDeadline),
+            None => self.skip(&Reason::NoVerdict),
+        };
+        if keeper_gone {
+            // Nobody waits for a receipt, and the copies of the locks must go.
+            let _ = fs::remove_dir_all(&order.scratch);
+            return Ok(Exit::NoVerdict);
+        }
+
+        let compared = match (&before, self.show.record.result()) {
+            (Some(before), Word::Passed | Word::Failed | Word::NoVerdict) => self.compare(before, end),
+            _ => false, // nobody will rely on it, and its time is better spent stopping
+        };
+        let facts = Facts {
+            run: order.run.clone(),
+            caller: order.caller,
+            suite_path: order.suite_path.clone(),
+            suite_text: order.suite_text.clone(),
+            selection: order.selection.clone(),
+            queue_budget: order.queue_budget,
+            outer: order.outer,
+            ports: order.ports,
+            network_namespace: lock::namespace("net"),
+            boot_id: sys::boot_id(),
+            requested: order.requested,
+            won: Some(order.won),
+            started: before.as_ref().map(|_| started),
+            commit: before.as_ref().and_then(|before| before.commit.clone()),
+            tree: before.map(|before| (before.tree, before.uncommitted)),
+            compared,
+            services: Vec::new(),
+            toolchain: toolchain.wait(),
+            xtask: this_program(),
+        };
+        self.conclude(&facts, end)
+    }
+
+    // The suite was read before the wait for the locks; what is verified is the tree as it is now.
+    fn suite_stands(&mut self) -> bool {
+        let path = self.order.root.join(&self.order.suite_path);
+        let same = fs::read(path).is_ok_and(|now| now == self.order.suite_text.as_bytes());
+        if !same {
+            let text = format!("{} changed while this run waited for its turn; run it again", self.order.suite_path);
+            self.show.tell(Event::Trouble { text });
+        }
+        same
+    }
+
+    fn snapshot(&mut self, name: &str, deadline: Moment) -> Option<Snapshot> {
+        let folder = self.order.scratch.join(name);
+        let made = fs::create_dir(&folder).map_err(|e| SnapshotError::Failed(e.into()));
+        let snapshot = made.and_then(|()| self.repo.snapshot(&folder, deadline));
+        match snapshot {
+            Ok(snapshot) => Some(snapshot),
+            Err(SnapshotError::Late) => {
+                self.show.tell(Event::Note { text: "reading the tree took until the run's deadline".to_owned() });
+                self.show.tell(Event::RunLate { run: sys::now().since(self.order.won.monotonic) });
+                None
+            }
+            Err(error) => {
+                self.show.tell(Event::Trouble { text: error.to_string() });
+                None
+            }
+        }
+    }
+
+    // True: the tree after the tasks could be read, and is compared.
+    fn compare(&mut self, before: &Snapshot, deadline: Moment) -> bool {
+        let Some(after) = self.snapshot("after", deadline) else { return false };
+        let files = after.changed_since(before);
+        if !files.is_empty() {
+            self.show.tell(Event::TreeChanged { files });
+        }
+        true
+    }
+
+    // True: the keeper is gone.
+    fn tasks(&mut self, lifeline: Lifeline, end: Moment) -> anyhow::Result<bool> {
+        let Ready { suite, plan, programs, .. } = self.ready;
+        let outer = std::env::var(MARK).ok();
+        let tree = ProcessTree::new(self.order.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
+        let programs = plan.tasks.iter().map(|task| programs[&task.name].clone()).collect();
+        let logs = logs(&self.order.root, self.order.run.as_str())?;
+        let work = Work { order: self.order, suite, plan, programs, env: self.env.clone(), pool: super::pool(), logs };
+        let mut hands = RunnerHands::new(work, tree, Wakeups::new()?, lifeline, self.show)?;
+        run::drive(plan, self.order.won.monotonic, &mut hands);
+        Ok(hands.finish(end))
+    }
+
+    // Every task gets its verdict although none could start. False: as far as anybody knows the keeper is there.
+    fn skip(&mut self, reason: &Reason) -> bool {
+        for task in &self.ready.plan.tasks {
+            let verdict = Verdict::NotRun(reason.clone());
+            self.show.tell(Event::TaskFinished(TaskRecord::never_started(task.name.clone(), verdict)));
+        }
+        false
+    }
+
+    fn conclude(self, facts: &Facts, end: Moment) -> anyhow::Result<Exit> {
+        let Ready { suite, plan, .. } = self.ready;
+        let show = self.show;
+        let receipt_at = |show: &Show| build(facts, suite, plan, &show.record, sys::clocks());
+        let too_late = |show: &mut Show| {
+            let late = !show.record.run_late && sys::now() > end;
+            if late {
+                show.tell(Event::RunLate { run: sys::now().since(self.order.won.monotonic) });
+            }
+            late
+        };
+        too_late(show);
+        let mut receipt: Receipt = receipt_at(show);
+        let written = archive::write(&self.order.root, &self.order.run, &receipt.to_bytes(), || {
+            too_late(show).then(|| {
+                receipt = receipt_at(show);
+                receipt.to_bytes()
+            })
+        });
+        let path = match written {
+            Ok(path) => Some(path.strip_prefix(&self.order.root).unwrap_or(&path).display().to_string()),
+            Err(error) => {
+                show.tell(Event::Trouble { text: format!("{error:#}") });
+                None
+            }
+        };
+        let exit = show.record.exit();
+        let run = Duration::from_millis(receipt.predicate.run_ms);
+        let event = Event::RunFinished {
+            verdict: show.record.result(),
+            late: show.record.late(),
+            run,
+            receipt: path,
+            exit_code: exit.code(),
+        };
+        let finished = Stamped { at: sys::now(), event };
+        show.on(&finished);
+        show.job_summary(&finished);
+        Ok(exit)
+    }
+}
+
+/// Version and digest of this very program.
+pub fn this_program() -> Program {
+    let path = if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() };
+    let sha256 = path.and_then(File::open).and_then(digest::of_reader).unwrap_or_default();
+    Program { version: env!("CARGO_PKG_VERSION").to_owned(), sha256 }
+}
+
+// The log folder of the run, in a folder that ignores itself, so that no .gitignore has to know of it.
+fn logs(root: &Path, run: &str) -> anyhow::Result<std::path::PathBuf> {
+    let all = root.join(LOGS);
+    let make = || -> std::io::Result<()> {
+        fs::create_dir_all(all.join(run))?;
+        let ignore = all.join(".gitignore");
+        if !ignore.exists() {
+            fs::write(ignore, "*\n")?;
+        }
+        Ok(())
+    };
+    make().with_context(|| format!("no folder for logs at {}", all.display()))?;
+    Ok(all.join(run))
+}
+
+fn sweep_logs(root: &Path) -> std::io::Result<()> {
+    let Ok(entries) = fs::read_dir(root.join(LOGS)) else { return Ok(()) };
+    let named = |name: &String| crate::name::RunId::parse(name).is_ok();
+    let mut names: Vec<String> = entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).filter(named).collect();
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    // One less than are kept: this run makes another.
+    names.iter().skip(LOG_FOLDERS - 1).try_for_each(|name| fs::remove_dir_all(root.join(LOGS).join(name)))
+}

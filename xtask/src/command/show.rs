@@ -1,0 +1,138 @@
+//! The hands of the screen: they write what report/ makes of the events, and keep the record.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::event::{Event, Stamped};
+use crate::record::Record;
+use crate::report::{Outside, Piece, Scene, Screen, Style, json};
+use crate::run::hands::Observer;
+use crate::run::order::Surface;
+use crate::sys;
+use crate::time::Moment;
+
+/// How many bytes of the end of a log the live rows look at.
+const LAST_BYTES: u64 = 4096;
+
+/// Shows events to people or programs, and keeps the record of them.
+pub struct Show {
+    /// What has happened so far.
+    pub record: Record,
+    screen: Screen,
+    json: bool,
+    requested: Moment,
+    root: PathBuf,
+}
+
+impl Show {
+    /// Shows a run in the repository at `root`.
+    pub fn new(surface: Surface, scene: Scene, root: &Path) -> Self {
+        let requested = scene.began.monotonic;
+        let screen = Screen::new(style(surface), scene);
+        Self { record: Record::default(), screen, json: surface.json, requested, root: root.to_owned() }
+    }
+
+    /// Says what happened now.
+    pub fn tell(&mut self, event: Event) {
+        self.on(&Stamped { at: sys::now(), event });
+    }
+
+    /// Whether programs read it, not people.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// The Markdown of GitHub's job summary, if this is a job of GitHub's: appended to the file that it names.
+    pub fn job_summary(&self, finished: &Stamped) {
+        let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else { return };
+        let append = || -> io::Result<()> {
+            let mut file = File::options().append(true).create(true).open(path)?;
+            file.write_all(self.screen.job_summary(finished).as_bytes())
+        };
+        if let Err(error) = append() {
+            super::say(&format!("note: the job summary cannot be written: {error}"));
+        }
+    }
+
+    fn write(&mut self, pieces: Vec<Piece>) {
+        let mut to = io::stderr().lock();
+        for piece in pieces {
+            let done = match piece {
+                Piece::Text(text) => to.write_all(text.as_bytes()),
+                Piece::Log(path) => self.write_log(&path, &mut to),
+            };
+            if done.is_err() {
+                return; // nobody reads any more: the run and its receipt go on without
+            }
+        }
+    }
+
+    fn write_log(&self, path: &str, to: &mut impl Write) -> io::Result<()> {
+        let Ok(file) = File::open(self.root.join(path)) else { return Ok(()) };
+        let mut reader = BufReader::new(file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // A line without end must not fill the memory.
+            if reader.by_ref().take(1 << 16).read_until(b'\n', &mut line)? == 0 {
+                return Ok(());
+            }
+            to.write_all(self.screen.log_line(&line).as_bytes())?;
+        }
+    }
+}
+
+impl Observer for Show {
+    fn on(&mut self, stamped: &Stamped) {
+        self.record.on(stamped);
+        if self.json {
+            let line = json::line(stamped, self.requested);
+            let _ = io::stdout().lock().write_all(line.as_bytes());
+        } else {
+            let pieces = self.screen.on(stamped);
+            self.write(pieces);
+        }
+    }
+
+    fn tick(&mut self, now: Moment) {
+        if self.json || self.screen.due().is_none_or(|due| now < due) {
+            return;
+        }
+        let size = sys::terminal_size().unwrap_or((80, 24));
+        let root = &self.root;
+        let text = self.screen.tick(now, size, &mut |log| last_bytes(&root.join(log)).unwrap_or_default());
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    }
+
+    fn wake_at(&self) -> Option<Moment> {
+        if self.json { None } else { self.screen.due() }
+    }
+}
+
+fn last_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(LAST_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(LAST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The style for this process's own terminal and environment.
+pub fn style(surface: Surface) -> Style {
+    let variable = |name| std::env::var(name).ok();
+    let (term, no_color, force) = (variable("TERM"), variable("NO_COLOR"), variable("CLICOLOR_FORCE"));
+    let (github, gitlab) = (variable("GITHUB_ACTIONS"), variable("GITLAB_CI"));
+    let outside = Outside {
+        terminal: io::stderr().is_terminal(),
+        term: term.as_deref(),
+        colour: surface.colour,
+        no_color: no_color.as_deref(),
+        clicolor_force: force.as_deref(),
+        github: github.as_deref(),
+        gitlab: gitlab.as_deref(),
+    };
+    let random = [(); 4].map(|()| sys::random().unwrap_or_default());
+    Style::choose(&outside, &random.map(|bits| format!("{bits:08x}")).concat())
+}

@@ -1,0 +1,64 @@
+//! Versions of the programs that a suite calls, for the receipt. Informational: one that does not answer is left out.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::plan::Plan;
+use crate::process::environment::Environment;
+use crate::suite::Suite;
+
+/// Programs that say their version, in one line, when asked so, and what else is asked where they are used.
+const KNOWN: &[(&str, &[&[&str]])] = &[
+    ("cargo", &[&["cargo", "--version"], &["rustc", "--version"]]),
+    ("go", &[&["go", "version"]]),
+    ("make", &[&["make", "--version"]]),
+    ("node", &[&["node", "--version"]]),
+    ("npm", &[&["npm", "--version"], &["node", "--version"]]),
+    ("python3", &[&["python3", "--version"]]),
+];
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Questions that are being answered, while the tree is read.
+pub struct Asked(Vec<(String, duct::Handle)>);
+
+/// Asks the programs of the plan's tasks.
+pub fn ask(suite: &Suite, plan: &Plan, root: &Path, env: &Environment) -> Asked {
+    let programs = plan.tasks.iter().filter_map(|task| Some(suite.task(&task.name)?.command[0].as_str()));
+    let mut questions: Vec<&[&str]> = Vec::new();
+    for program in programs {
+        let name = program.rsplit('/').next().unwrap_or(program);
+        let known = KNOWN.iter().filter(|(known, _)| *known == name).flat_map(|(_, questions)| *questions);
+        questions.extend(known);
+    }
+    questions.sort_unstable();
+    questions.dedup();
+    let start = |words: &&[&str]| {
+        let command = duct::cmd(words[0], &words[1..]).dir(root).full_env(env.to_vec());
+        let handle = command.stdin_null().stderr_null().stdout_capture().unchecked().start().ok()?;
+        Some((words[0].to_owned(), handle))
+    };
+    Asked(questions.iter().filter_map(start).collect())
+}
+
+impl Asked {
+    /// The first line of each answer, by program.
+    pub fn wait(self) -> BTreeMap<String, String> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut answers = BTreeMap::new();
+        for (program, handle) in self.0 {
+            match handle.wait_deadline(deadline) {
+                Ok(Some(output)) if output.status.success() => {
+                    let text = String::from_utf8_lossy(&output.stdout);
+                    if let Some(line) = text.lines().next() {
+                        answers.insert(program, line.chars().take(100).collect());
+                    }
+                }
+                Ok(None) => drop(handle.kill()),
+                _ => {}
+            }
+        }
+        answers
+    }
+}

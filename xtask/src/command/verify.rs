@@ -1,0 +1,197 @@
+//! `verify`: check what can be checked for free, wait for the locks, run the suite, say how it went.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::event::{Event, Stamped};
+use crate::keeper::{Keeper, Supervised};
+use crate::lock::{self, HeldLocks, Identity, NotHeld, Ports};
+use crate::name::{Caller, RunId};
+use crate::plan::Selection;
+use crate::receipt::build::{Facts, build};
+use crate::repo::Repo;
+use crate::report::Scene;
+use crate::run::hands::Observer as _;
+use crate::run::order::{Order, Surface};
+use crate::time::Clocks;
+use crate::verdict::{Exit, Word};
+use crate::{archive, sys};
+
+use super::say;
+use super::show::Show;
+
+/// What the user asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// All clocks at the program's first line.
+    pub begun: Clocks,
+    /// Who asks.
+    pub caller: Caller,
+    /// The suite file, relative to the repository's root.
+    pub suite: PathBuf,
+    /// What of it.
+    pub selection: Selection,
+    /// The queue budget, if not the suite's.
+    pub queue: Option<Duration>,
+    /// The caller's own limit.
+    pub outer: Option<Duration>,
+    /// How to show it.
+    pub surface: Surface,
+    /// Where to write JUnit XML.
+    pub junit: Option<PathBuf>,
+    /// The command as the user may give it again, without what selects tasks.
+    pub command: String,
+}
+
+/// A run that is over, with the locks still held.
+pub struct Over {
+    /// How it ended.
+    pub exit: Exit,
+    /// Its identity.
+    pub run: RunId,
+    /// Its receipt, if it was written.
+    pub receipt: Option<PathBuf>,
+    /// The locks; none if they were never won.
+    pub locks: Option<HeldLocks>,
+}
+
+/// Runs the suite of the repository around the current folder. Errors mean that nothing was queued or run.
+pub fn run(request: Request) -> anyhow::Result<Exit> {
+    let repo = Repo::find(&std::env::current_dir().context("there is no current folder")?)?;
+    Ok(verify(&repo, request)?.exit)
+}
+
+/// The same for a repository that is known, and with the locks still held at the end.
+pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
+    let ports = Ports::from_env()?;
+    let (suite_path, suite_text) = super::read_suite(&repo.root, &request.suite)?;
+    let (ready, past) = super::ready(repo, &suite_path, &suite_text, &request.selection)?;
+    for text in &ready.notes {
+        say(&format!("note: {text}"));
+    }
+
+    let run = RunId::new(request.begun.wall_ms / 1000, sys::random()?);
+    let budget = request.queue.unwrap_or(ready.suite.run.queue);
+    let commit = repo.head()?;
+    let worktree = ports.worktree_for(&repo.root).context("the work tree's folder cannot be looked at")?;
+    let names = (request.command.as_str(), suite_path.as_str());
+    let mut scene = Scene::new(names, (&ready.suite, &ready.plan), &past, request.begun);
+    (scene.queue_budget, scene.outer) = (budget, request.outer);
+    let mut show = Show::new(request.surface, scene, &repo.root);
+    let identity = Identity {
+        run: run.clone(),
+        caller: request.caller.to_string(),
+        repository: repo.root.file_name().map(|name| name.to_string_lossy().into_owned()),
+        folder: repo.root.display().to_string(),
+        commit: commit.clone(),
+        command: request.command.clone(),
+        deadline: ready.suite.run.deadline,
+    };
+    let keeper = Keeper::new().context("signals cannot be caught")?;
+    let held = keeper.hold(&ports, &repo.root, &identity, (request.begun, budget), &mut |event| show.tell(event));
+    let locks = match held {
+        Ok(locks) => locks,
+        Err(why) => {
+            let facts = Facts {
+                run: run.clone(),
+                caller: request.caller,
+                suite_path,
+                suite_text,
+                selection: request.selection,
+                queue_budget: budget,
+                outer: request.outer,
+                ports: (ports.workstation, worktree),
+                network_namespace: lock::namespace("net"),
+                boot_id: sys::boot_id(),
+                requested: request.begun,
+                won: None,
+                started: None,
+                commit,
+                tree: None,
+                compared: false,
+                services: Vec::new(),
+                toolchain: Default::default(),
+                xtask: super::runner::this_program(),
+            };
+            return not_held(repo, &why, &facts, &ready, show);
+        }
+    };
+    let order = Order {
+        run: run.clone(),
+        caller: request.caller,
+        root: repo.root.clone(),
+        suite_path,
+        suite_text,
+        selection: request.selection,
+        requested: request.begun,
+        won: locks.won,
+        queue_budget: budget,
+        deadline: ready.suite.run.deadline,
+        outer: request.outer,
+        ports: (ports.workstation, worktree),
+        keep_open: Vec::new(),
+        scratch: PathBuf::new(),
+        command: request.command,
+        surface: request.surface,
+        junit: request.junit,
+    };
+    let Supervised { exit, trouble } = keeper.supervise(&locks, order, &mut |text| say(&format!("note: {text}")));
+    for text in &trouble {
+        say(&format!("error: {text}"));
+    }
+    if !trouble.is_empty() {
+        say(&format!("exit code {}", exit.code()));
+    }
+    let receipt = archive_path(&repo.root, &run);
+    Ok(Over { exit, run, receipt, locks: Some(locks) })
+}
+
+fn archive_path(root: &Path, run: &RunId) -> Option<PathBuf> {
+    Some(root.join(archive::FOLDER).join(format!("{run}.json"))).filter(|path| path.is_file())
+}
+
+// Says why there is no lock, and leaves a receipt that says so too.
+fn not_held(
+    repo: &Repo,
+    why: &NotHeld,
+    facts: &Facts,
+    ready: &super::preflight::Ready,
+    mut show: Show,
+) -> anyhow::Result<Over> {
+    let ended = sys::clocks();
+    if let NotHeld::Cancelled(signal) = why {
+        show.record.on(&Stamped { at: ended.monotonic, event: Event::StopAsked { signal: *signal, again: false } });
+    }
+    let reason = why.to_string().lines().next().unwrap_or_default().to_owned();
+    show.record.on(&Stamped { at: ended.monotonic, event: Event::Trouble { text: reason } });
+    let receipt = build(facts, &ready.suite, &ready.plan, &show.record, ended);
+    let written = archive::write(&repo.root, &facts.run, &receipt.to_bytes(), || None);
+    let mut exit = why.exit();
+    let mut text = format!("error: {why}");
+    match &written {
+        Ok(path) => {
+            let path = path.strip_prefix(&repo.root).unwrap_or(path).display();
+            text += &format!("\n   receipt   {path}  (result: {})", receipt.predicate.result);
+        }
+        Err(error) => {
+            exit = exit.max(Exit::NoVerdict);
+            text += &format!("\n   receipt   {error:#}");
+        }
+    }
+    say(&format!("{text}\nexit code {}", exit.code()));
+    if show.is_json() {
+        show.on(&Stamped {
+            at: ended.monotonic,
+            event: Event::RunFinished {
+                verdict: if receipt.predicate.result == Word::Cancelled { Word::Cancelled } else { Word::NotRun },
+                late: None,
+                run: Duration::ZERO,
+                receipt: written.ok().map(|path| path.strip_prefix(&repo.root).unwrap_or(&path).display().to_string()),
+                exit_code: exit.code(),
+            },
+        });
+    }
+    Ok(Over { exit, run: facts.run.clone(), receipt: archive_path(&repo.root, &facts.run), locks: None })
+}

@@ -1,0 +1,463 @@
+//! The runner's hands: they start and stop processes, keep their logs and outputs, and tell what happened. Every rule
+//! about order, deadlines and verdicts is the schedule's.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::Hands;
+use super::lifeline::Lifeline;
+use super::order::{Message, Order};
+use crate::digest;
+use crate::event::{Event, Stamped, TaskRecord};
+use crate::interrupt::{Wake, Wakeups};
+use crate::name::Caller;
+use crate::plan::Plan;
+use crate::plan::schedule::{Action, Ending, Input, Why};
+use crate::process::environment::Environment;
+use crate::process::{Gone, Output, Owner, ProcessTree, Spawn, log};
+use crate::suite::{Leftovers, Suite, Task};
+use crate::sys;
+use crate::time::Moment;
+use crate::verdict::{Cause, ExitStatus, Limit, Stop, Verdict};
+
+/// How much longer the boot clock may run than the monotonic one before the machine counts as suspended.
+const SUSPENDED: Duration = Duration::from_secs(1);
+/// How many of the last lines of a log go into the record of a task that did not pass.
+const TAIL_LINES: usize = 25;
+
+/// Who watches a run: the screen and the record.
+pub trait Observer {
+    /// An event.
+    fn on(&mut self, stamped: &Stamped);
+    /// Time passed.
+    fn tick(&mut self, now: Moment);
+    /// When `tick` is wanted at the latest.
+    fn wake_at(&self) -> Option<Moment>;
+}
+
+/// What the hands are given for a run.
+pub struct Work<'a> {
+    /// The keeper's order.
+    pub order: &'a Order,
+    /// The suite that the plan is of.
+    pub suite: &'a Suite,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Each planned task's program as an absolute path.
+    pub programs: Vec<PathBuf>,
+    /// The user's environment, as tasks get it.
+    pub env: Environment,
+    /// CPU numbers, one a slot.
+    pub pool: Vec<usize>,
+    /// The folder of the logs, absolute.
+    pub logs: PathBuf,
+}
+
+/// The hands of a real run.
+pub struct RunnerHands<'a> {
+    work: Work<'a>,
+    tree: ProcessTree,
+    wakeups: Wakeups,
+    lifeline: Lifeline,
+    observer: &'a mut dyn Observer,
+    seats: Vec<Seat>,
+    inbox: VecDeque<Input>,
+    hashes: Hashes,
+    done: usize,
+    stops: usize,
+    slept: bool,
+    keeper_gone: bool,
+}
+
+// What is known of one task while it runs.
+#[derive(Default)]
+struct Seat {
+    cpus: Vec<usize>,
+    started: Option<Moment>,
+    log: Option<Log>,
+    gone: Option<Gone>,
+    outputs: Vec<(String, String)>,
+}
+
+// A log that is being written.
+struct Log {
+    path: PathBuf,
+    size: u64,
+    grew: Moment,
+    look_at: Moment,
+    full: bool,
+}
+
+// Outputs are hashed beside the loop: a large one would hold up everybody's deadline.
+struct Hashes {
+    send: Sender<Hashed>,
+    receive: Receiver<Hashed>,
+    wake: UnixStream,
+    woken: UnixStream,
+}
+
+type Hashed = (usize, Ending, Result<Vec<(String, String)>, String>);
+
+impl<'a> RunnerHands<'a> {
+    /// Hands with nothing in them yet. Errors if the system refuses what they need.
+    pub fn new(
+        work: Work<'a>,
+        tree: ProcessTree,
+        wakeups: Wakeups,
+        lifeline: Lifeline,
+        observer: &'a mut dyn Observer,
+    ) -> io::Result<Self> {
+        let seats = work.plan.tasks.iter().map(|_| Seat::default()).collect();
+        let (send, receive) = channel();
+        let (wake, woken) = UnixStream::pair()?;
+        woken.set_nonblocking(true)?;
+        let hashes = Hashes { send, receive, wake, woken };
+        let inbox = VecDeque::new();
+        let mut hands = Self {
+            work,
+            tree,
+            wakeups,
+            lifeline,
+            observer,
+            seats,
+            inbox,
+            hashes,
+            done: 0,
+            stops: 0,
+            slept: false,
+            keeper_gone: false,
+        };
+        if let Some(why) = hands.tree.unpinned() {
+            let text = format!("tasks are not pinned to CPUs: {why}");
+            hands.tell(Event::Note { text });
+        }
+        Ok(hands)
+    }
+
+    /// Ends what no task accounts for, and gives back what the loop used. True if the keeper is gone.
+    pub fn finish(mut self, until: Moment) -> bool {
+        let swept = self.tree.sweep_all(until);
+        if !swept.found.is_empty() {
+            let text = format!("processes of no task were left and ended: {}", swept.found.join(", "));
+            self.tell(Event::Trouble { text });
+        }
+        for survivor in swept.survivors {
+            self.tell(Event::Trouble { text: survivor.to_string() });
+        }
+        self.look_for_stops();
+        self.keeper_gone
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.observer.on(&Stamped { at: sys::now(), event });
+    }
+
+    fn task(&self, index: usize) -> &'a Task {
+        let name = &self.work.plan.tasks[index].name;
+        self.work.suite.task(name).expect("a plan is made of tasks of its suite")
+    }
+
+    fn start(&mut self, index: usize, slots: &[usize]) {
+        let cpus: Vec<usize> = slots.iter().map(|&slot| self.work.pool[slot]).collect();
+        self.seats[index].cpus.clone_from(&cpus);
+        match self.spawn(index, &cpus) {
+            Ok(path) => {
+                let now = sys::now();
+                let task = self.task(index).name.clone();
+                let log = path.strip_prefix(&self.work.order.root).unwrap_or(&path).display().to_string();
+                let seat = &mut self.seats[index];
+                seat.started = Some(now);
+                seat.log = Some(Log { path, size: 0, grew: now, look_at: now, full: false });
+                let deadline = self.work.plan.tasks[index].deadline;
+                self.tell(Event::TaskStarted { task, cpus, deadline, log });
+                self.inbox.push_back(Input::Started(index));
+            }
+            Err(cause) => self.inbox.push_back(Input::NotStarted(index, Verdict::Failed(cause))),
+        }
+    }
+
+    // Gives the path of the log.
+    fn spawn(&mut self, index: usize, cpus: &[usize]) -> Result<PathBuf, Cause> {
+        let task = self.task(index);
+        let root = &self.work.order.root;
+        for output in &task.outputs {
+            remove_output(root, output).map_err(Cause::Output)?;
+        }
+        let path = self.work.logs.join(format!("{}.log", task.name));
+        let log = log::create(&path).map_err(|e| Cause::Trouble(format!("its log cannot be made: {e}")))?;
+        let count = cpus.len().to_string();
+        let env = self.work.env.with(&task.env).with([("XTASK_CPUS", &count)]);
+        let spawn = Spawn {
+            label: task.name.as_str(),
+            program: self.work.programs[index].clone(),
+            args: task.command[1..].iter().map(|arg| arg.replace("{cpus}", &count).into()).collect(),
+            dir: root.join(&task.dir),
+            env: env.to_vec(),
+            output: Output::Log(log),
+            cpus: Some(cpus.to_vec()),
+            user: None,
+            own_group: true,
+            hand_over: Vec::new(),
+        };
+        self.tree.spawn(Owner::Task(index), spawn).map_err(Cause::Spawn)?;
+        Ok(path)
+    }
+
+    fn stop(&mut self, now: Moment, index: usize, signal: Signal, why: Why) {
+        let owner = Owner::Task(index);
+        let doing = self.tree.processes(owner);
+        let doing =
+            doing.iter().map(|p| format!("{:indent$}{} {}", "", p.command, p.pid, indent = 2 * p.depth)).collect();
+        let sent = match signal {
+            Signal::SIGKILL => {
+                self.tree.kill(owner);
+                true
+            }
+            signal => self.tree.ask(owner, signal),
+        };
+        if !sent {
+            return; // it has ended this moment: there is nothing to stop, and nothing to say
+        }
+        let seat = &self.seats[index];
+        let event = Event::TaskStopping {
+            task: self.task(index).name.clone(),
+            why: words(why),
+            late: if let Why::Late(limit) = why { Some(limit) } else { None },
+            silent: seat.log.as_ref().map(|log| now.since(log.grew)),
+            signal: signal.to_string(),
+            took: seat.started.map_or(Duration::ZERO, |started| now.since(started)),
+            doing,
+        };
+        self.tell(event);
+    }
+
+    fn judged(&mut self, index: usize, verdict: Verdict) {
+        let task = self.task(index).name.clone();
+        let seat = std::mem::take(&mut self.seats[index]);
+        let gone = seat.gone;
+        let at = gone.as_ref().map(|gone| gone.at);
+        let (mut tail, mut log_lines) = (Vec::new(), 0);
+        if let Some(log) = &seat.log
+            && verdict != Verdict::Passed
+        {
+            if log.full {
+                // What came after the cap would only fill the disk. A log that cannot be cut is as it is.
+                let _ = log::cut(&log.path, self.task(index).log_limit);
+            }
+            match log::tail(&log.path, TAIL_LINES) {
+                Ok(found) => (tail, log_lines) = (found.lines, found.total),
+                Err(error) => tail = vec![format!("(the log cannot be read: {error})")],
+            }
+        }
+        let record = TaskRecord {
+            task,
+            verdict,
+            started: seat.started,
+            took: at.zip(seat.started).map_or(Duration::ZERO, |(at, started)| at.since(started)),
+            exit: gone.as_ref().and_then(|gone| gone.status),
+            cpus: seat.cpus,
+            signals: gone.as_ref().map(|gone| gone.signals.clone()).unwrap_or_default(),
+            leftovers: gone.as_ref().map(|gone| gone.leftovers.clone()).unwrap_or_default(),
+            cpu_time: gone.as_ref().map_or(Duration::ZERO, |gone| gone.cpu_time),
+            peak_kib: gone.as_ref().map_or(0, |gone| gone.peak_kib),
+            outputs: seat.outputs,
+            tail,
+            log_lines,
+        };
+        self.tell(Event::TaskFinished(record));
+        self.done += 1;
+        self.lifeline.send(Message::Progress { done: self.done, of: self.seats.len() });
+    }
+
+    fn ended(&mut self, gone: Gone) {
+        let Owner::Task(index) = gone.owner else { return };
+        for survivor in &gone.survivors {
+            self.tell(Event::Trouble { text: survivor.to_string() });
+        }
+        let task = self.task(index);
+        let ending = Ending {
+            // A leader that would not die of SIGKILL is trouble of the run; for the task it counts as killed.
+            status: gone.status.unwrap_or(ExitStatus::Signal(9)),
+            at: gone.at,
+            leftovers: gone.leftovers.clone(),
+            leftovers_fail: task.leftovers == Leftovers::Fail,
+            trouble: None,
+        };
+        self.seats[index].gone = Some(gone);
+        if task.outputs.is_empty() || ending.status != ExitStatus::Code(0) {
+            self.inbox.push_back(Input::Ended(index, ending));
+            return;
+        }
+        let (root, outputs) = (self.work.order.root.clone(), task.outputs.clone());
+        let (send, wake) = (self.hashes.send.clone(), self.hashes.wake.try_clone());
+        std::thread::spawn(move || {
+            let hashed = outputs.into_iter().map(|path| hash_output(&root, path)).collect();
+            // Nobody listens any more where the run has ended meanwhile.
+            let _ = send.send((index, ending, hashed));
+            let _ = wake.map(|mut wake| io::Write::write_all(&mut wake, b"."));
+        });
+    }
+
+    fn hashed(&mut self) {
+        let mut bytes = [0; 64];
+        while matches!(io::Read::read(&mut self.hashes.woken, &mut bytes), Ok(1..)) {}
+        while let Ok((index, mut ending, hashed)) = self.hashes.receive.try_recv() {
+            match hashed {
+                Ok(outputs) => self.seats[index].outputs = outputs,
+                Err(why) => ending.trouble = Some(why),
+            }
+            self.inbox.push_back(Input::Ended(index, ending));
+        }
+    }
+
+    fn stop_asked(&mut self, signal: Stop) {
+        self.stops += 1;
+        self.tell(Event::StopAsked { signal, again: self.stops > 1 });
+        self.inbox.push_back(Input::Stop(signal));
+    }
+
+    fn look_for_stops(&mut self) {
+        let (messages, gone) = self.lifeline.receive();
+        for message in messages {
+            if let Message::Stop(signal) = message {
+                self.stop_asked(signal);
+            }
+        }
+        if gone && !self.keeper_gone {
+            // Whoever waits for the workstation must not get it while anything of this run lives, and nobody is left
+            // to read a receipt: end everything now.
+            self.keeper_gone = true;
+            self.tell(Event::Trouble { text: "the keeper of this run is gone".to_owned() });
+            self.inbox.push_back(Input::NoVerdict);
+        }
+    }
+
+    fn look_around(&mut self, now: Moment) {
+        let slept = sys::clocks().suspended_since(&self.work.order.won);
+        if slept > SUSPENDED && !self.slept {
+            self.slept = true;
+            let text = format!("the machine was suspended for {} during the run", crate::time::Human(slept));
+            self.tell(Event::Trouble { text });
+            if self.work.order.caller == Caller::Release {
+                self.inbox.push_back(Input::NoVerdict);
+            }
+        }
+        for index in 0..self.seats.len() {
+            let limit = self.task(index).log_limit;
+            let Some(log) = self.seats[index].log.as_mut().filter(|log| !log.full && log.look_at <= now) else {
+                continue;
+            };
+            let size = log::size(&log.path);
+            if size != log.size {
+                (log.size, log.grew) = (size, now);
+            }
+            log.look_at = now + log::look_again(size, limit);
+            if size > limit {
+                log.full = true;
+                self.inbox.push_back(Input::LogFull(index, limit));
+            }
+        }
+        self.observer.tick(now);
+    }
+}
+
+impl Hands for RunnerHands<'_> {
+    fn now(&self) -> Moment {
+        sys::now()
+    }
+
+    fn perform(&mut self, now: Moment, action: Action) {
+        match action {
+            Action::Start(index, slots) => self.start(index, &slots),
+            Action::Ask(index, stop, why) => {
+                let signal = match stop {
+                    Stop::Int => Signal::SIGINT,
+                    Stop::Term => Signal::SIGTERM,
+                    Stop::Hup => Signal::SIGHUP,
+                };
+                self.stop(now, index, signal, why);
+            }
+            Action::Kill(index, why) => self.stop(now, index, Signal::SIGKILL, why),
+            Action::Verdict(index, verdict) => self.judged(index, verdict),
+            Action::RunLate => self.tell(Event::RunLate { run: now.since(self.work.order.won.monotonic) }),
+            Action::Done => {}
+        }
+    }
+
+    fn wait(&mut self, until: Option<Moment>) -> (Moment, Input) {
+        loop {
+            if let Some(input) = self.inbox.pop_front() {
+                return (sys::now(), input);
+            }
+            let now = sys::now();
+            self.look_around(now);
+            if !self.inbox.is_empty() {
+                continue;
+            }
+            let logs = self.seats.iter().filter_map(|seat| seat.log.as_ref().filter(|log| !log.full));
+            let logs = logs.map(|log| log.look_at).min();
+            let due = [until, logs, self.tree.wake_at(), self.observer.wake_at()].into_iter().flatten().min();
+            let fds = [self.lifeline.as_fd(), self.hashes.woken.as_fd()];
+            let woke = self.wakeups.wait(due, &fds).unwrap_or_else(|error| {
+                // Without waking there are no deadlines: end the run while that is still possible.
+                self.observer.on(&Stamped { at: now, event: Event::Trouble { text: format!("cannot wait: {error}") } });
+                self.inbox.push_back(Input::NoVerdict);
+                Vec::new()
+            });
+            for wake in woke {
+                match wake {
+                    Wake::Stop(signal) => self.stop_asked(signal),
+                    Wake::Ready(0) => self.look_for_stops(),
+                    Wake::Ready(_) => self.hashed(),
+                    Wake::Child | Wake::Suspend => {}
+                }
+            }
+            for gone in self.tree.poll() {
+                self.ended(gone);
+            }
+            let now = sys::now();
+            if self.inbox.is_empty() && until.is_some_and(|until| until <= now) {
+                return (now, Input::Tick);
+            }
+        }
+    }
+}
+
+fn words(why: Why) -> String {
+    match why {
+        Why::Late(Limit::Task) => "passed its deadline".to_owned(),
+        Why::Late(Limit::Run) => "the run passed its deadline".to_owned(),
+        Why::GraceOver => "the grace is over".to_owned(),
+        Why::LogFull => "its log is full".to_owned(),
+        Why::Cancelled(stop) => format!("cancelled by {stop}"),
+        Why::OnFailure => "another task failed".to_owned(),
+        Why::NoVerdict => "the run cannot have a verdict any more".to_owned(),
+    }
+}
+
+/// What an earlier run or a build by hand left must not pass for what this task makes.
+fn remove_output(root: &Path, output: &str) -> Result<(), String> {
+    match fs::remove_file(root.join(output)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("output {output} cannot be removed first: {e}")),
+        _ => Ok(()),
+    }
+}
+
+fn hash_output(root: &Path, output: String) -> Result<(String, String), String> {
+    let path = root.join(&output);
+    let kind = fs::symlink_metadata(&path).map_err(|e| format!("did not make its output {output}: {e}"))?;
+    if !kind.is_file() {
+        return Err(format!("its output {output} is not a regular file"));
+    }
+    let file = File::open(&path).map_err(|e| format!("its output {output} cannot be read: {e}"))?;
+    let sum = digest::of_reader(file).map_err(|e| format!("its output {output} cannot be read: {e}"))?;
+    Ok((output, sum))
+}
