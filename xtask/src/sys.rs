@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::time::{Clocks, Moment};
@@ -123,4 +123,28 @@ pub fn terminal_size() -> Option<(usize, usize)> {
 /// The identity of this boot, which the monotonic and the boot clock belong to; empty where the system has none.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| String::new(), |id| id.trim().to_owned())
+}
+
+/// Sends SIGKILL to a process that is no child of this one, if `is_it` says so once its number is pinned down: between a
+/// look at /proc and the signal, the number may have become another's. Errors with EPERM if it is not ours to kill, with
+/// ESRCH if it is gone.
+#[cfg(target_os = "linux")]
+pub fn kill_exactly(pid: i32, is_it: impl FnOnce() -> bool) -> io::Result<()> {
+    // SAFETY: a system call without pointers; it gives a new descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    // SAFETY: the descriptor, if there is one, is new, and nobody else knows it.
+    let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    if !is_it() {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    if let Some(fd) = fd {
+        let no_info: *const libc::siginfo_t = std::ptr::null();
+        // SAFETY: the descriptor is open; a null siginfo is allowed and means what kill(2) would fill in.
+        if unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), libc::SIGKILL, no_info, 0) } == 0 {
+            return Ok(());
+        }
+    }
+    // Old kernels and the filters of some containers have no such calls. While `fd` is open, this says what is wrong.
+    // SAFETY: a system call without pointers.
+    if unsafe { libc::kill(pid, libc::SIGKILL) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -71,7 +71,6 @@ pub(super) struct Family {
     pub(super) cpus: Option<HashSet<usize>>,
     handle: duct::Handle,
     signals: Vec<String>,
-    condemned: Condemned,
     stage: Stage,
     cpu_time: Duration,
     peak_kib: u64,
@@ -110,7 +109,6 @@ impl Family {
             cpus: cpus.map(|cpus| cpus.into_iter().collect()),
             handle,
             signals: Vec::new(),
-            condemned: Condemned::default(),
             stage: Stage::Running,
             cpu_time: Duration::ZERO,
             peak_kib: 0,
@@ -132,7 +130,7 @@ impl Family {
         true
     }
 
-    pub(super) fn kill(&mut self, found: &[(Process, Whose)]) {
+    pub(super) fn kill(&mut self, found: &[(Process, Whose)], condemned: &mut Condemned) {
         if !self.is_ending() && self.peek().is_none() {
             self.signals.push(Signal::SIGKILL.to_string());
             self.stage = Stage::Killed;
@@ -140,7 +138,7 @@ impl Family {
             self.stage = Stage::Ending(at, status, names(found, self.owner, self.pid));
         }
         self.signal(Signal::SIGKILL);
-        self.kill_all(found, sys::now());
+        self.kill_all(found, condemned, sys::now());
     }
 
     // The end of the leader, which stays a zombie.
@@ -161,18 +159,18 @@ impl Family {
     }
 
     // SIGKILL to all of this owner that lives. True if there was one that had not been sent it before.
-    fn kill_all(&mut self, found: &[(Process, Whose)], now: Moment) -> bool {
+    fn kill_all(&self, found: &[(Process, Whose)], condemned: &mut Condemned, now: Moment) -> bool {
         let mut new = false;
         for (process, whose) in found {
             if *whose == Whose::Of(self.owner) && !process.dead {
-                new |= self.condemned.kill(process, now);
+                new |= condemned.kill(process, now);
             }
         }
         new
     }
 
     // One step on the way from the leader's end to the end of all.
-    pub(super) fn advance(&mut self, found: &[(Process, Whose)]) -> Option<Gone> {
+    pub(super) fn advance(&mut self, found: &[(Process, Whose)], condemned: &mut Condemned) -> Option<Gone> {
         let now = sys::now();
         if let (Stage::Running | Stage::Killed, Some(end)) = (&self.stage, self.peek()) {
             self.count(&end);
@@ -192,18 +190,19 @@ impl Family {
         match self.stage {
             Stage::Running | Stage::Settling(..) => None,
             Stage::Killed => {
-                self.kill_all(found, now);
-                let leader = &found.iter().find(|(p, _)| p.pid == self.pid)?.0;
-                let survivor = self.condemned.survivor(leader, now)?;
-                Some(self.report(now, None, Vec::new(), vec![survivor]))
+                self.kill_all(found, condemned, now);
+                let leader = found.iter().find(|(p, _)| p.pid == self.pid && !p.dead).map(|(p, _)| p)?;
+                let all: Vec<&Process> = left.into_iter().chain([leader]).collect();
+                let survivors: Vec<_> = all.iter().filter_map(|p| condemned.survivor(p, now)).collect();
+                (survivors.len() == all.len()).then(|| self.report(now, None, Vec::new(), survivors))
             }
             Stage::Ending(at, status, ref leftovers) => {
                 let leftovers = leftovers.clone();
                 // Also where nothing was found: a look is older than this moment, and a group can be killed as a whole.
                 self.signal(Signal::SIGKILL);
-                let survivors: Vec<_> = left.iter().filter_map(|p| self.condemned.survivor(p, now)).collect();
+                let survivors: Vec<_> = left.iter().filter_map(|p| condemned.survivor(p, now)).collect();
                 if survivors.len() < left.len() {
-                    let first = self.kill_all(found, now);
+                    let first = self.kill_all(found, condemned, now);
                     if first && !self.signals.is_empty() && self.signals.iter().all(|s| s != "SIGKILL") {
                         self.signals.push(Signal::SIGKILL.to_string());
                     }

@@ -1,11 +1,8 @@
 //! Killing for good: SIGKILL, look again, until nothing is left or what is left will not die.
 
 use std::collections::HashMap;
+use std::io;
 use std::time::Duration;
-
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::table::{self, Identity, Process};
 use crate::name::RunId;
@@ -14,6 +11,9 @@ use crate::time::Moment;
 
 /// How long a process may take to die of SIGKILL before it is called a survivor.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long one that this user may not signal may take to end by itself.
+pub const FOREIGN_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long a sweep pauses between two looks.
 pub const PAUSE: Duration = Duration::from_millis(1);
@@ -61,7 +61,8 @@ pub(super) struct Condemned(HashMap<Identity, (Moment, bool)>);
 impl Condemned {
     /// Sends SIGKILL. True if this one was not condemned before.
     pub(super) fn kill(&mut self, process: &Process, now: Moment) -> bool {
-        let foreign = kill(Pid::from_raw(process.pid), Signal::SIGKILL) == Err(Errno::EPERM);
+        let same = || Process::read(process.pid).is_some_and(|now| now.identity() == process.identity());
+        let foreign = sys::kill_exactly(process.pid, same).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
         let new = !self.0.contains_key(&process.identity());
         self.0.entry(process.identity()).or_insert((now, foreign)).1 = foreign;
         new
@@ -70,14 +71,18 @@ impl Condemned {
     /// The process as a survivor, if it has had its time to die.
     pub(super) fn survivor(&self, process: &Process, now: Moment) -> Option<Survivor> {
         let &(since, foreign) = self.0.get(&process.identity())?;
-        let over = now.since(since) >= PATIENCE;
-        over.then(|| Survivor { pid: process.pid, started: process.started, command: process.command(), foreign })
+        let patience = if foreign { FOREIGN_PATIENCE } else { PATIENCE };
+        if now.since(since) >= patience { self.living(process) } else { None }
+    }
+
+    fn living(&self, process: &Process) -> Option<Survivor> {
+        let &(_, foreign) = self.0.get(&process.identity())?;
+        Some(Survivor { pid: process.pid, started: process.started, command: process.command(), foreign })
     }
 }
 
 /// Ends every process that `look` shows, again and again, until it shows nothing alive or `until` has come.
-pub(super) fn end(until: Moment, mut look: impl FnMut() -> Vec<Process>) -> Swept {
-    let mut condemned = Condemned::default();
+pub(super) fn end(until: Moment, condemned: &mut Condemned, mut look: impl FnMut() -> Vec<Process>) -> Swept {
     let mut swept = Swept::default();
     loop {
         let now = sys::now();
@@ -88,13 +93,9 @@ pub(super) fn end(until: Moment, mut look: impl FnMut() -> Vec<Process>) -> Swep
             }
             condemned.kill(process, now);
         }
-        let survivors: Vec<Survivor> = alive.iter().filter_map(|p| condemned.survivor(p, now)).collect();
-        if survivors.len() == alive.len() || now >= until {
-            let named = |p: &Process| {
-                let foreign = condemned.0.get(&p.identity()).is_some_and(|&(_, foreign)| foreign);
-                Survivor { pid: p.pid, started: p.started, command: p.command(), foreign }
-            };
-            swept.survivors = alive.iter().map(named).collect();
+        let over = alive.iter().filter(|p| condemned.survivor(p, now).is_some()).count() == alive.len();
+        if over || now >= until {
+            swept.survivors = alive.iter().filter_map(|p| condemned.living(p)).collect();
             return swept;
         }
         std::thread::sleep(PAUSE);
@@ -108,7 +109,7 @@ pub fn end_marked(runs: &[RunId], until: Moment) -> Swept {
     if prefixes.is_empty() {
         return Swept::default();
     }
-    end(until, || {
+    end(until, &mut Condemned::default(), || {
         let table = table::all();
         let me = std::process::id() as i32;
         let ours = |p: &Process| p.marks().iter().any(|part| prefixes.iter().any(|prefix| part.starts_with(prefix)));

@@ -22,11 +22,14 @@ use nix::unistd::Pid;
 
 use super::affinity;
 use super::family::{Family, Gone, Owner, Whose};
-use super::sweep::{self, PAUSE, Swept};
+use super::sweep::{self, Condemned, PAUSE, Swept};
 use super::table::{self, Identity, Process};
 use crate::name::RunId;
 use crate::sys;
 use crate::time::Moment;
+
+/// The kernel counts the start of processes in ticks of at most this length.
+const TICK: Duration = Duration::from_millis(10);
 
 /// Where the output of a process goes. Its stdin is always /dev/null.
 #[derive(Debug)]
@@ -83,11 +86,14 @@ pub struct ProcessTree {
     // The mark of the run around this one, with a `:` behind it; or empty.
     outer: String,
     me: i32,
+    // On the clock that goes on in suspend, like the start of a process.
+    began: Moment,
     families: Vec<Family>,
     // Children that this process had before (a shell that exec'd it), and what was seen below them. Never touched.
     before: HashSet<Identity>,
     // Whose a process was when its ancestors still said so: an orphan may have lost every other trace.
     known: HashMap<Identity, Owner>,
+    condemned: Condemned,
     affinity: Option<affinity::Cpus>,
     // Why tasks are not pinned, if they cannot be.
     unpinned: Option<String>,
@@ -109,7 +115,19 @@ impl ProcessTree {
         let before = table::below(me).iter().map(Process::identity).collect();
         let affinity = affinity::Cpus::of_this_process();
         let unpinned = affinity.is_none().then(|| "this system does not say which CPUs may be used".to_owned());
-        Ok(Self { run, outer, me, families: Vec::new(), before, known: HashMap::new(), affinity, unpinned })
+        let began = sys::clocks().boot;
+        Ok(Self {
+            run,
+            outer,
+            me,
+            began,
+            families: Vec::new(),
+            before,
+            known: HashMap::new(),
+            condemned: Condemned::default(),
+            affinity,
+            unpinned,
+        })
     }
 
     /// Why processes are not pinned to the CPUs asked for, if they are not.
@@ -182,23 +200,23 @@ impl ProcessTree {
     pub fn kill(&mut self, owner: Owner) {
         let found = self.look();
         if let Some(family) = self.families.iter_mut().find(|f| f.owner == owner) {
-            family.kill(&found);
+            family.kill(&found, &mut self.condemned);
         }
     }
 
     /// Takes in what has ended, goes on killing what has to go, and says which owners are gone since the last call.
     /// Never blocks. Call it at every SIGCHLD, and at `wake_at`.
     pub fn poll(&mut self) -> Vec<Gone> {
-        let ended = self.families.iter().any(|f| f.is_ending() || f.peek().is_some());
-        let found = self.look();
-        self.reap_orphans(&found);
-        if !ended {
+        // Usually nothing has ended, and one system call says so.
+        if !self.families.iter().any(Family::is_ending) && !matches!(sys::peek_exited(None), Ok(Some(_))) {
             return Vec::new();
         }
+        let found = self.look();
+        self.reap_orphans(&found);
         let mut gone = Vec::new();
         let mut index = 0;
         while index < self.families.len() {
-            match self.families[index].advance(&found) {
+            match self.families[index].advance(&found, &mut self.condemned) {
                 Some(report) => {
                     self.families.swap_remove(index);
                     gone.push(report);
@@ -238,12 +256,15 @@ impl ProcessTree {
         for family in &self.families {
             family.signal(Signal::SIGKILL);
         }
-        let swept = sweep::end(until, || {
+        // What has refused to die before is not waited for again.
+        let mut condemned = std::mem::take(&mut self.condemned);
+        let swept = sweep::end(until, &mut condemned, || {
             let found = self.look();
             self.reap_orphans(&found);
             let ours = |(process, whose): (Process, Whose)| (whose != Whose::Before).then_some(process);
             found.into_iter().filter_map(ours).collect()
         });
+        self.condemned = condemned;
         for family in self.families.drain(..) {
             family.reap();
         }
@@ -299,9 +320,10 @@ impl ProcessTree {
         if !labels.is_empty() {
             return Whose::Stray;
         }
-        // An orphan without a mark in the session of the shell that this process was before comes from what that had
-        // started: no process can go back into a session.
-        if !self.before.is_empty() && process.session == self.me_session() {
+        // An orphan without a mark that is older than the tree, or in the session of the shell that this process was
+        // before, comes from what that had started: no process can go back into a session.
+        let session = !self.before.is_empty() && process.session == self.me_session();
+        if session || table::started(process) + TICK < self.began {
             return Whose::Before;
         }
         let pinned = affinity::of(process.pid).unwrap_or_default();
