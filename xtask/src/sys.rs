@@ -112,6 +112,62 @@ pub fn peek_exited(pid: Option<i32>) -> io::Result<Option<Exited>> {
     Ok(Some(Exited { pid, status, cpu_time, peak_kib: usage.ru_maxrss as u64 }))
 }
 
+/// Makes a command get SIGQUIT when the thread that starts it ends, however it ends. A change of user, which would take
+/// this off again, comes before it in std.
+#[cfg(target_os = "linux")]
+pub fn quit_with_parent(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    let parent = nix::unistd::getpid();
+    let bind = move || {
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGQUIT)?;
+        // It may have died between the fork and this.
+        if nix::unistd::getppid() == parent { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    };
+    // SAFETY: the closure only makes two system calls: nothing that a lock of another thread could hold.
+    unsafe { command.pre_exec(bind) };
+}
+
+/// Makes a command run in a user namespace where user and group (`from`) are seen under other numbers (`to`).
+#[cfg(target_os = "linux")]
+pub fn show_as(command: &mut std::process::Command, user: (u32, u32), group: (u32, u32)) {
+    use std::os::unix::process::CommandExt;
+    let line = |(from, to): (u32, u32)| format!("{to} {from} 1");
+    let files = [
+        (c"/proc/self/setgroups", "deny".to_owned()),
+        (c"/proc/self/uid_map", line(user)),
+        (c"/proc/self/gid_map", line(group)),
+    ];
+    let enter = move || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER)?;
+        for (path, text) in &files {
+            let file = nix::fcntl::open(*path, nix::fcntl::OFlag::O_WRONLY, nix::sys::stat::Mode::empty())?;
+            nix::unistd::write(file, text.as_bytes())?;
+        }
+        Ok(())
+    };
+    // SAFETY: the closure only makes system calls with what was made before the fork: it allocates nothing.
+    unsafe { command.pre_exec(enter) };
+}
+
+/// Other systems have no user namespaces: the command runs as it is.
+#[cfg(not(target_os = "linux"))]
+pub fn show_as(_command: &mut std::process::Command, _user: (u32, u32), _group: (u32, u32)) {}
+
+/// Other systems cannot: the command ends when it notices by itself.
+#[cfg(not(target_os = "linux"))]
+pub fn quit_with_parent(_command: &mut std::process::Command) {}
+
+/// Removes a System V shared memory segment; if processes are attached to it, as soon as the last one is not. Errors if
+/// there is none, or it is somebody else's.
+pub fn remove_shared_segment(id: i32) -> io::Result<()> {
+    // SAFETY: IPC_RMID reads no buffer, and any number is checked by the kernel.
+    if unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Columns and rows of the terminal at stderr; none if there is no terminal, or it does not say.
 pub fn terminal_size() -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::event::{Event, Stamped};
 use crate::record::Record;
-use crate::report::{Outside, Piece, Scene, Screen, Style, json};
+use crate::report::{Outside, Piece, Scene, Screen, Size, Style, json};
 use crate::run::hands::Observer;
 use crate::run::order::Surface;
 use crate::sys;
@@ -99,9 +99,9 @@ impl Observer for Show {
         if self.json || self.screen.due().is_none_or(|due| now < due) {
             return;
         }
-        let size = sys::terminal_size().unwrap_or((80, 24));
+        let (columns, rows) = sys::terminal_size().unwrap_or((80, 24));
         let root = &self.root;
-        let text = self.screen.tick(now, size, &mut |log| last_bytes(&root.join(log)).unwrap_or_default());
+        let text = self.screen.tick(now, Size { columns, rows }, &mut |log| last_bytes(&root.join(log)).unwrap_or_default());
         let _ = io::stderr().lock().write_all(text.as_bytes());
     }
 

@@ -2,6 +2,7 @@
 
 pub mod line;
 pub mod order;
+pub mod outer;
 pub mod schedule;
 pub mod slots;
 

@@ -9,7 +9,7 @@ mod lines;
 mod pen;
 mod rows;
 mod scoreboard;
-mod screen;
+pub mod screen;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -18,8 +18,14 @@ pub const FRAME: Duration = Duration::from_millis(200);
 /// Most rows at the bottom.
 const ROWS_MAX: usize = 8;
 
-/// Columns and lines of a terminal.
-pub type Size = (usize, usize);
+/// The size of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Characters of a line.
+    pub columns: usize,
+    /// Lines.
+    pub rows: usize,
+}
 
 /// The screen of one run. It outputs text; to write it, and when to come back, is the caller's part.
 #[derive(Debug)]
@@ -38,7 +44,14 @@ impl Screen {
     /// Before the first event.
     pub fn new(style: Style, scene: Scene) -> Self {
         let lines = Lines::new(style, scene);
-        Self { lines, drawn: Vec::new(), size: (80, 24), latest: Vec::new(), due: None, over: false }
+        Self {
+            lines,
+            drawn: Vec::new(),
+            size: Size { columns: 80, rows: 24 },
+            latest: Vec::new(),
+            due: None,
+            over: false,
+        }
     }
 
     /// What an event adds: the rows go, its lines come, the rows come back below them.
@@ -100,13 +113,13 @@ impl Screen {
     }
 
     // To the first of the rows that were drawn. A terminal that has become narrower has wrapped them.
-    fn up(&self, (columns, _): Size) -> String {
+    fn up(&self, Size { columns, .. }: Size) -> String {
         let lines: usize = self.drawn.iter().map(|&width| width.div_ceil(columns.max(1)).max(1)).sum();
         if lines == 0 { String::new() } else { format!("\r\u{1b}[{lines}A") }
     }
 
     fn draw(&mut self, now: Moment) -> String {
-        let (columns, height) = self.size;
+        let Size { columns, rows: height } = self.size;
         let most = ROWS_MAX.min(height.saturating_sub(1));
         let rows = if self.over || columns < 10 {
             Vec::new()

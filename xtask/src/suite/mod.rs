@@ -152,7 +152,7 @@ pub struct Task {
 }
 
 /// `[service.NAME]`: a throwaway server that tasks use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Service {
     /// Line of its table in the file, from 1.
     pub line: usize,
@@ -167,7 +167,7 @@ pub struct Service {
 }
 
 /// How the template database of a service is filled.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Fill {
     /// It stays empty.
     Empty,

@@ -5,6 +5,7 @@
 mod archive;
 mod lock;
 mod plan;
+mod postgres;
 mod process;
 mod repo;
 mod verify;

@@ -5,6 +5,7 @@
 mod house;
 mod lock_wait;
 mod names;
+mod outer;
 mod plan;
 mod receipt;
 mod report;

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use xtask::event::{Event, Stamped, TaskRecord};
 use xtask::name::{Name, RunId};
-use xtask::report::{Outside, Piece, Row, Scene, Screen, Style, Surface, json};
+use xtask::report::{Outside, Piece, Row, Scene, Screen, Size, Style, Surface, json};
 
 use crate::report_terminal::Terminal;
 use xtask::time::{Clocks, Moment};
 use xtask::verdict::{Cause, ExitStatus, Limit, Reason, Stop, Verdict, Word};
+
+/// A terminal.
+pub const SIZE: Size = Size { columns: 80, rows: 24 };
 
 /// Milliseconds to a duration.
 pub fn ms(ms: u64) -> Duration {

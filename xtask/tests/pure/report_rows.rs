@@ -1,7 +1,9 @@
 //! The rows at the bottom of a terminal, as a terminal shows them, and heartbeats where there is none.
 
 use xtask::event::{Event, Stamped};
-use xtask::report::{FRAME, HEARTBEAT, Screen};
+use xtask::report::{FRAME, HEARTBEAT, Screen, Size};
+
+use crate::report::SIZE;
 
 use crate::report::{
     at, begun, check, failed, finished, ms, name, passed, plain, scene, started, terminal, text, waited,
@@ -13,12 +15,12 @@ use xtask::verdict::Verdict;
 struct Show {
     screen: Screen,
     terminal: Terminal,
-    size: (usize, usize),
+    size: Size,
 }
 
 impl Show {
     fn new(columns: usize, lines: usize) -> Self {
-        let size = (columns, lines);
+        let size = Size { columns, rows: lines };
         Self { screen: Screen::new(terminal(), scene()), terminal: Terminal::new(columns, lines), size }
     }
 
@@ -34,7 +36,7 @@ impl Show {
     }
 
     fn resize(&mut self, columns: usize, lines: usize) {
-        self.size = (columns, lines);
+        self.size = Size { columns, rows: lines };
         self.terminal.resize(columns, lines);
     }
 }
@@ -120,7 +122,7 @@ fn more_tasks_than_rows() {
     for (when, event) in begun().into_iter().take(3).chain(starts) {
         terminal.write(&text(screen.on(&Stamped { at: at(when), event })));
     }
-    terminal.write(&screen.tick(at(166_000), (80, 24), &mut |_| Vec::new()));
+    terminal.write(&screen.tick(at(166_000), SIZE, &mut |_| Vec::new()));
     check("rows.many", &terminal.text());
 }
 
@@ -135,8 +137,8 @@ fn frames_and_heartbeats_come_when_they_are_due() {
         let due = at(164_000) + every;
         assert_eq!(screen.due(), Some(due));
         let early = at(164_000) + (every - ms(1));
-        assert_eq!(screen.tick(early, (80, 24), &mut |_| Vec::new()), "");
-        assert_ne!(screen.tick(due, (80, 24), &mut |_| Vec::new()), "");
+        assert_eq!(screen.tick(early, SIZE, &mut |_| Vec::new()), "");
+        assert_ne!(screen.tick(due, SIZE, &mut |_| Vec::new()), "");
         assert_eq!(screen.due(), Some(due + every));
         for (when, event) in passed().into_iter().skip(5) {
             screen.on(&Stamped { at: at(when), event });
@@ -151,6 +153,6 @@ fn a_heartbeat_names_what_runs() {
     for (when, event) in two_run() {
         screen.on(&Stamped { at: at(when), event });
     }
-    let mut beat = |now: u64| screen.tick(at(now), (80, 24), &mut |_| panic!("no log is read without a terminal"));
+    let mut beat = |now: u64| screen.tick(at(now), SIZE, &mut |_| panic!("no log is read without a terminal"));
     check("heartbeat", &(beat(194_500) + &beat(194_600) + &beat(224_500) + &beat(370_000)));
 }

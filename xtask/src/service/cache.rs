@@ -1,0 +1,43 @@
+//! The user's cache: what is dear to make and outlives a run. Every user has their own.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use nix::unistd::Uid;
+
+/// The folder, made if it is not there: `xtask` below XDG_CACHE_HOME where that is set; else /var/cache for root (whose
+/// home the servers' users cannot enter); else below ~/.cache; else, without a home that can be written, a folder of
+/// the user's own among the temporary files. Errors if none of them can be had.
+pub fn folder() -> anyhow::Result<PathBuf> {
+    let me = Uid::effective();
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let usual = match variable("XDG_CACHE_HOME") {
+        Some(cache) => Some(cache),
+        None if me.is_root() => Some(PathBuf::from("/var/cache")),
+        None => variable("HOME").map(|home| home.join(".cache")),
+    };
+    let usual = usual.map(|cache| cache.join("xtask"));
+    let last = std::env::temp_dir().join(format!("xtask-cache-{me}"));
+    let mut refused = Vec::new();
+    for path in usual.into_iter().chain([last]) {
+        match make(&path, me) {
+            Ok(()) => return Ok(path),
+            Err(why) => refused.push(format!("{}: {why}", path.display())),
+        }
+    }
+    bail!("no folder for the cache can be written ({}); set XDG_CACHE_HOME", refused.join("; "))
+}
+
+fn make(path: &Path, me: Uid) -> Result<(), String> {
+    // Root's is entered by the users that run servers; nothing in it is secret.
+    let mode = if me.is_root() { 0o755 } else { 0o700 };
+    DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|e| e.to_string())?;
+    // Anybody can make folders among the temporary files: a cluster that somebody else can change is not ours.
+    let meta = path.symlink_metadata().map_err(|e| e.to_string())?;
+    if !meta.is_dir() || meta.uid() != me.as_raw() || meta.mode() & 0o022 != 0 {
+        return Err("is not a folder that only this user can write".to_owned());
+    }
+    nix::unistd::access(path, nix::unistd::AccessFlags::W_OK).map_err(|e| e.to_string())
+}

@@ -1,0 +1,256 @@
+//! The process of one service. It owns the server and everything else that it starts; it ends them, and itself, when
+//! the line to the runner ends.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{Kind, Reply, Request, Spec, next_line};
+use crate::sys;
+
+/// How long a look at something that gives no event may be away.
+const STEP: Duration = Duration::from_millis(5);
+
+/// What a kind of service has of its host.
+#[derive(Debug)]
+pub struct Host {
+    /// What to run.
+    pub spec: Spec,
+    /// The service's own folder, empty at the start; removed at the end.
+    pub folder: PathBuf,
+    line: UnixStream,
+    unread: Vec<u8>,
+}
+
+/// Runs a service until the other end of stdin, a socket, is closed. stdout and stderr are its log. Errors only if nobody
+/// can be told: what goes wrong with the service is said through the socket.
+pub fn main() -> anyhow::Result<()> {
+    let mut host = Host::new(io::stdin().as_fd().try_clone_to_owned()?.into())?;
+    let entry = super::kind(&host.spec.name).map_err(anyhow::Error::msg)?;
+    // What the server leaves when it is killed comes to us.
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true)?;
+    let mut kind = (entry.make)(&host.spec);
+    let ended = host.make_folder().and_then(|()| host.serve(kind.as_mut()));
+    kind.stop();
+    end_orphans();
+    (entry.sweep)(&host.folder);
+    let removed = fs::remove_dir_all(&host.folder);
+    if let Err(error) = ended {
+        host.log(&format!("{error:#}"));
+        host.say(&Reply::Failed(format!("{error:#}")));
+    }
+    removed.with_context(|| format!("cannot remove {}", host.folder.display()))
+}
+
+impl Host {
+    fn new(line: UnixStream) -> anyhow::Result<Self> {
+        let (mut line, mut unread) = (line, Vec::new());
+        let spec = read_line(&mut line, &mut unread)?.ok_or_else(|| anyhow!("nobody said what to run"))?;
+        let spec: Spec = serde_json::from_slice(&spec).context("what to run is not understood")?;
+        let folder = super::folder(&spec.scratch, spec.name.as_str());
+        Ok(Self { spec, folder, line, unread })
+    }
+
+    fn make_folder(&self) -> anyhow::Result<()> {
+        let made = DirBuilder::new().mode(0o700).create(&self.folder);
+        made.with_context(|| format!("cannot make the folder {}", self.folder.display()))
+    }
+
+    fn serve(&mut self, kind: &mut dyn Kind) -> anyhow::Result<()> {
+        kind.prepare(self)?;
+        self.say(&Reply::Starting);
+        let version = kind.start(self)?;
+        self.say(&Reply::Ready(version));
+        loop {
+            while let Some(line) = next_line(&mut self.unread) {
+                let Request { task } = serde_json::from_slice(&line).context("a request is not understood")?;
+                let reply = match kind.hand_out(self, &task) {
+                    Ok(env) => Reply::HandedOut { task, env },
+                    Err(error) => Reply::Refused { task, why: format!("{error:#}") },
+                };
+                self.say(&reply);
+            }
+            let (asked, stirred) = wait_readable(self.line.as_fd(), kind.watch())?;
+            if stirred {
+                kind.check(self)?;
+            }
+            if asked {
+                let mut chunk = [0; 4096];
+                match self.line.read(&mut chunk) {
+                    Ok(0) => return Ok(()),
+                    Ok(count) => self.unread.extend(&chunk[..count]),
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => return Ok(()), // reset: the runner was killed before it had read everything
+                }
+            }
+        }
+    }
+
+    /// Tells the runner. If it is gone, the next look at the line says so.
+    pub fn say(&mut self, reply: &Reply) {
+        let mut line = serde_json::to_vec(reply).expect("a reply is plain JSON");
+        line.push(b'\n');
+        let _ = self.line.write_all(&line);
+    }
+
+    /// Writes a line to the log.
+    pub fn log(&self, text: &str) {
+        let _ = writeln!(io::stderr(), "xtask: {text}");
+    }
+
+    /// The last lines of the log, for an error; nothing where the log is no file.
+    pub fn log_tail(&self) -> String {
+        let is_file = fs::metadata("/dev/fd/2").is_ok_and(|meta| meta.is_file());
+        let text = if is_file { fs::read("/dev/fd/2").unwrap_or_default() } else { Vec::new() };
+        last_lines(&String::from_utf8_lossy(&text))
+    }
+
+    /// Errors if the runner is gone: everything that waits asks this between two looks.
+    pub fn still_wanted(&self) -> anyhow::Result<()> {
+        // No event is asked for: a hang-up is always told, and a request may wait.
+        let mut fds = [PollFd::new(self.line.as_fd(), PollFlags::empty())];
+        match poll(&mut fds, PollTimeout::ZERO) {
+            Ok(0) | Err(Errno::EINTR) => Ok(()),
+            _ => bail!("the run is over"),
+        }
+    }
+
+    /// Waits a moment, a few milliseconds, between two looks at something that gives no event. Errors if the runner is
+    /// gone.
+    pub fn pause(&self, length: Duration) -> anyhow::Result<()> {
+        std::thread::sleep(length);
+        self.still_wanted()
+    }
+
+    /// Runs a command to its end, in a process group of its own that gets SIGKILL when the limit is over or the runner
+    /// gone. Its stdin is empty; its output goes to the log unless the caller said otherwise.
+    pub fn run(&self, command: &mut Command, limit: Duration) -> anyhow::Result<ExitStatus> {
+        let what = command.get_program().to_string_lossy().into_owned();
+        let until = sys::now() + limit;
+        let child = command.stdin(Stdio::null()).process_group(0).spawn();
+        let mut child = child.with_context(|| format!("cannot run {what}"))?;
+        let over = loop {
+            match has_ended(&mut child) {
+                Ok(true) => break None,
+                Ok(false) if sys::now() > until => {
+                    break Some(anyhow!("{what} was not over after {}", crate::time::Human(limit)));
+                }
+                Ok(false) => {}
+                Err(e) => break Some(e.into()),
+            }
+            if let Err(over) = self.pause(STEP) {
+                break Some(over);
+            }
+        };
+        // Also what the command left running. It is a zombie still, so that the group's number is its own.
+        if let Ok(group) = i32::try_from(child.id()) {
+            let _ = kill(Pid::from_raw(-group), Signal::SIGKILL);
+        }
+        let status = child.wait()?;
+        over.map_or(Ok(status), Err)
+    }
+
+    /// Runs a command like `run`; gives what it printed, stdout and stderr in one, which also goes to the log. Errors,
+    /// with the last lines of that, if it fails.
+    pub fn ask(&self, command: &mut Command, limit: Duration) -> anyhow::Result<String> {
+        let path = self.folder.join("output");
+        let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        command.stdout(file.try_clone()?).stderr(file);
+        let ended = self.run(command, limit);
+        let output = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
+        let _ = io::stderr().write_all(output.as_bytes());
+        let what = command.get_program().to_string_lossy();
+        match ended {
+            Ok(status) if status.success() => Ok(output),
+            Ok(status) => bail!("{what} failed ({status}): {}", last_lines(&output)),
+            Err(error) => Err(error.context(last_lines(&output))),
+        }
+    }
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("; ")
+}
+
+#[cfg(target_os = "linux")]
+fn has_ended(child: &mut Child) -> io::Result<bool> {
+    Ok(sys::peek_exited(i32::try_from(child.id()).ok())?.is_some())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_ended(child: &mut Child) -> io::Result<bool> {
+    Ok(child.try_wait()?.is_some())
+}
+
+/// Waits for the end of a child, but not longer than `limit`; `None` then.
+pub fn wait_for(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let until = sys::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if sys::now() < until => std::thread::sleep(Duration::from_millis(1)),
+            _ => return None,
+        }
+    }
+}
+
+fn read_line(line: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    let mut chunk = [0; 4096];
+    loop {
+        if let Some(found) = next_line(unread) {
+            return Ok(Some(found));
+        }
+        match line.read(&mut chunk)? {
+            0 => return Ok(None),
+            count => unread.extend(&chunk[..count]),
+        }
+    }
+}
+
+// Which of the two can be read. A look at least every minute, in case the server died without closing anything.
+fn wait_readable(line: BorrowedFd<'_>, watch: Option<BorrowedFd<'_>>) -> anyhow::Result<(bool, bool)> {
+    let mut fds: Vec<PollFd> =
+        [Some(line), watch].into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    match poll(&mut fds, PollTimeout::from(60_000_u16)) {
+        Ok(0) => return Ok((false, true)),
+        Ok(_) => {}
+        Err(Errno::EINTR) => return Ok((false, false)),
+        Err(e) => return Err(e.into()),
+    }
+    let ready = |at: usize| fds.get(at).and_then(PollFd::any).unwrap_or(false);
+    Ok((ready(0), ready(1)))
+}
+
+// Kills what the server left: as a subreaper we get it. A process may fork meanwhile, so until none is left.
+fn end_orphans() {
+    let until = sys::now() + Duration::from_secs(5);
+    while sys::now() < until {
+        let mut any = false;
+        for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for pid in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+                any = true;
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+                let _ = nix::sys::wait::waitpid(Pid::from_raw(pid), Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+            }
+        }
+        if !any {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
