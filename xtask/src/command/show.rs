@@ -101,7 +101,8 @@ impl Observer for Show {
         }
         let (columns, rows) = sys::terminal_size().unwrap_or((80, 24));
         let root = &self.root;
-        let text = self.screen.tick(now, Size { columns, rows }, &mut |log| last_bytes(&root.join(log)).unwrap_or_default());
+        let text =
+            self.screen.tick(now, Size { columns, rows }, &mut |log| last_bytes(&root.join(log)).unwrap_or_default());
         let _ = io::stderr().lock().write_all(text.as_bytes());
     }
 
