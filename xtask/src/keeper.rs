@@ -1,6 +1,6 @@
-//! The first process of a run: what the user started. It waits for the locks, makes the scratch folder, starts the
-//! runner, passes requests to stop on to it, ends whatever the runner left, and lets the locks go last. It runs nothing of
-//! the suite itself, so that it stays small: the kernel frees the port of a large process late.
+//! The first process of a run: what the user started. It waits for the locks, starts the runner, passes requests to stop
+//! on to it, ends whatever the runner left, and lets the locks go last. It runs nothing of the suite itself, so that it
+//! stays small: the kernel frees the port of a large process late.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd};
@@ -13,7 +13,7 @@ use crate::lock::{self, HeldLocks, Identity, NotHeld, Patience, Ports, StopAsked
 use crate::process::{MARK, Output, Owner, ProcessTree, Spawn, Survivor, sweep};
 use crate::run::lifeline::Lifeline;
 use crate::run::order::{Message, Order};
-use crate::scratch::{self, Scratch};
+use crate::scratch;
 use crate::sys;
 use crate::time::{Clocks, Human, Moment};
 use crate::verdict::{Exit, ExitStatus, Stop};
@@ -94,9 +94,7 @@ impl Keeper {
         self.end_the_dead(note, trouble);
         let outer = std::env::var(MARK).ok();
         let mut tree = ProcessTree::new(order.run.clone(), outer.as_deref())?;
-        let mut scratch = Scratch::make(&order.run)?;
-        order.scratch = scratch.path().to_owned();
-        let started = start(&mut tree, locks, &scratch, order);
+        let started = start(&mut tree, locks, order);
         let exit = match started {
             Ok(lifeline) => self.watch(&mut tree, lifeline, locks, order, note, trouble),
             Err(why) => Err(why),
@@ -106,9 +104,7 @@ impl Keeper {
             trouble.push(format!("the runner left processes behind: {}", swept.found.join(", ")));
         }
         self.outwait(&swept.survivors, note, trouble);
-        if let Err(why) = scratch.remove() {
-            trouble.push(why);
-        }
+        trouble.extend(scratch::remove(&order.run));
         exit.map(|exit| if exit == Exit::Passed && !trouble.is_empty() { Exit::NoVerdict } else { exit })
     }
 
@@ -193,7 +189,7 @@ impl Keeper {
     }
 }
 
-fn start(tree: &mut ProcessTree, locks: &HeldLocks, scratch: &Scratch, order: &mut Order) -> Result<Lifeline, String> {
+fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result<Lifeline, String> {
     let failed = |what: &str| {
         let what = what.to_owned();
         move |e: std::io::Error| format!("{what}: {e}")
@@ -201,7 +197,7 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, scratch: &Scratch, order: &m
     let (mut ours, theirs) = Lifeline::pair().map_err(failed("no socket pair for the runner"))?;
     let copy = |lock: &lock::HeldLock| lock.inheritable().map_err(failed("no copy of the lock for the runner"));
     let (workstation, worktree) = (copy(&locks.workstation)?, copy(&locks.worktree)?);
-    let hand_over = vec![theirs.as_fd(), workstation.as_fd(), worktree.as_fd(), scratch.lock()];
+    let hand_over = vec![theirs.as_fd(), workstation.as_fd(), worktree.as_fd()];
     order.keep_open = hand_over[1..].iter().map(AsRawFd::as_raw_fd).collect();
     tree.spawn(
         RUNNER,
@@ -214,7 +210,9 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, scratch: &Scratch, order: &m
             output: Output::Inherit,
             cpus: None,
             user: None,
-            own_group: false, // it makes a session of its own, which the leader of a group may not
+            stdin: None,
+            // No controlling terminal: nothing below it can take or spoil the user's, and Ctrl-C reaches the keeper alone.
+            session: true,
             hand_over,
         },
     )?;

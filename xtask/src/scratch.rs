@@ -1,10 +1,9 @@
 //! The folder that a run has for itself while it lives: in memory where there is room, short enough for the path of a
-//! socket, and locked (flock) by every process of the run that has it open. A folder that nobody holds belonged to a
-//! run that is dead, and the next start removes it.
+//! socket, and locked (flock) by the runner. A folder that nobody holds belonged to a run that is dead; its keeper, or
+//! else the next start, removes it.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,20 +24,12 @@ const LONGEST_BASE: usize = 43;
 /// How long to try against a sweep that holds the new folder for a moment.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A run's own folder. Whoever made it removes it when dropping it; whoever inherited it only lets go.
+/// A run's own folder, removed when this is dropped.
 #[must_use = "the folder is removed when this is dropped"]
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    lock: Lock,
-    made_here: bool,
-}
-
-// `Flock` unlocks for every process that shares the lock when it is dropped: only who removes the folder may do that.
-#[derive(Debug)]
-enum Lock {
-    Made(Flock<File>),
-    Inherited(OwnedFd),
+    _lock: Flock<File>,
 }
 
 impl Scratch {
@@ -46,49 +37,42 @@ impl Scratch {
     pub fn make(run: &RunId) -> Result<Self, String> {
         let mut reasons = Vec::new();
         for base in bases(true) {
-            match prepare(&base).and_then(|()| make_locked(&base.join(run.as_str()))) {
-                Ok(lock) => {
-                    return Ok(Self { path: base.join(run.as_str()), lock: Lock::Made(lock), made_here: true });
-                }
+            let path = base.join(run.as_str());
+            match prepare(&base).and_then(|()| make_locked(&path)) {
+                Ok(lock) => return Ok(Self { path, _lock: lock }),
                 Err(e) => reasons.push(format!("{}: {e}", base.display())),
             }
         }
         Err(format!("no scratch folder can be made: {}", reasons.join("; ")))
     }
 
-    /// The folder that another process of the run made, with the descriptor that `lock` there gave.
-    pub fn inherit(path: PathBuf, lock: OwnedFd) -> Self {
-        Self { path, lock: Lock::Inherited(lock), made_here: false }
-    }
-
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The descriptor that keeps it locked: to be handed over to the other process of the run, and to no task.
-    pub fn lock(&self) -> BorrowedFd<'_> {
-        match &self.lock {
-            Lock::Made(folder) => folder.as_fd(),
-            Lock::Inherited(fd) => fd.as_fd(),
-        }
-    }
-
-    /// Removes it, whoever made it. Errors if something in it cannot be removed.
-    pub fn remove(&mut self) -> Result<(), String> {
-        self.made_here = false;
-        match fs::remove_dir_all(&self.path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("cannot remove {}: {e}", self.path.display())),
-            _ => Ok(()),
-        }
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if self.made_here {
-            let _ = self.remove();
-        }
+        // What cannot be removed is told by whoever looks after this process (`remove`).
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Where the folder of this run is, if it has one.
+pub fn of(run: &RunId) -> Option<PathBuf> {
+    bases(false).into_iter().map(|base| base.join(run.as_str())).find(|path| path.is_dir())
+}
+
+/// Removes the folder of a run whose other processes are gone, if it is still there. Gives why it cannot be removed.
+pub fn remove(run: &RunId) -> Option<String> {
+    of(run).and_then(|path| removal(&path))
+}
+
+fn removal(path: &Path) -> Option<String> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Some(format!("cannot remove {}: {e}", path.display())),
+        _ => None,
     }
 }
 
@@ -121,8 +105,7 @@ impl Dead {
 
     /// Removes the folders; what could not be removed and why.
     pub fn remove(self) -> Vec<String> {
-        let removed = self.0.iter().map(|(_, path, _)| (path, fs::remove_dir_all(path)));
-        removed.filter_map(|(path, end)| Some(format!("cannot remove {}: {}", path.display(), end.err()?))).collect()
+        self.0.iter().filter_map(|(_, path, _)| removal(path)).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::time::{Clocks, Moment};
@@ -179,6 +180,15 @@ pub fn terminal_size() -> Option<(usize, usize)> {
 /// The identity of this boot, which the monotonic and the boot clock belong to; empty where the system has none.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| String::new(), |id| id.trim().to_owned())
+}
+
+/// Has the command call setsid between fork and exec: the process that comes of it is never in this one's group, not even
+/// for the moment in which that might be killed as a whole.
+pub fn in_a_session_of_its_own(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    let setsid = || nix::unistd::setsid().map(drop).map_err(Into::into);
+    // SAFETY: setsid is async-signal-safe, and the closure touches no memory.
+    unsafe { command.pre_exec(setsid) };
 }
 
 /// Sends SIGKILL to a process that is no child of this one, if `is_it` says so once its number is pinned down: between a

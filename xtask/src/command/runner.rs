@@ -21,6 +21,7 @@ use crate::report::Scene;
 use crate::run::hands::{Observer as _, RunnerHands, Work};
 use crate::run::lifeline::Lifeline;
 use crate::run::order::Order;
+use crate::scratch::Scratch;
 use crate::time::Moment;
 use crate::verdict::{Exit, Reason, Verdict, Word};
 use crate::{archive, digest, lock, run, sys};
@@ -38,9 +39,16 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     let order = lifeline.take().context(by_hand)?;
     let _kept: Vec<OwnedFd> =
         order.keep_open.iter().map(|&fd| sys::take_inherited(fd)).collect::<Result<_, _>>().context(by_hand)?;
-    // No controlling terminal: nothing below can take or spoil the user's, and Ctrl-C reaches the keeper alone.
-    nix::unistd::setsid().context("no session of its own for the run")?;
     sys::close_others_on_exec()?;
+    // Made here and not by the keeper: a folder that is there before the runner would stay if the keeper were killed just
+    // then. It goes before `_kept` lets the locks go.
+    let scratch = match Scratch::make(&order.run) {
+        Ok(scratch) => scratch,
+        Err(why) => {
+            super::say(&format!("error: {why}"));
+            return Ok(Exit::NoVerdict);
+        }
+    };
 
     let repo = Repo::find(&order.root)?;
     let (ready, past) = super::ready(&repo, &order.suite_path, &order.suite_text, &order.selection)?;
@@ -48,7 +56,7 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     let mut show = Show::new(order.surface, scene, &order.root);
     let setting = Setting { program: std::env::current_exe()?, release: order.caller == Caller::Release };
     let env = Environment::new(std::env::vars_os(), &setting);
-    Runner { order: &order, repo, ready: &ready, env, show: &mut show }.run(lifeline)
+    Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show: &mut show }.run(lifeline)
 }
 
 fn scene(order: &Order, ready: &Ready, past: &BTreeMap<TaskName, Vec<Duration>>) -> Scene {
@@ -61,6 +69,7 @@ fn scene(order: &Order, ready: &Ready, past: &BTreeMap<TaskName, Vec<Duration>>)
 
 struct Runner<'a> {
     order: &'a Order,
+    scratch: &'a Scratch,
     repo: Repo,
     ready: &'a Ready,
     env: Environment,
@@ -95,9 +104,7 @@ impl Runner<'_> {
             None => self.skip(&Reason::NoVerdict),
         };
         if keeper_gone {
-            // Nobody waits for a receipt, and the copies of the locks must go.
-            let _ = fs::remove_dir_all(&order.scratch);
-            return Ok(Exit::NoVerdict);
+            return Ok(Exit::NoVerdict); // nobody waits for a receipt, and the copies of the locks must go
         }
 
         let compared = match (&before, self.show.record.result()) {
@@ -140,7 +147,7 @@ impl Runner<'_> {
     }
 
     fn snapshot(&mut self, name: &str, deadline: Moment) -> Option<Snapshot> {
-        let folder = self.order.scratch.join(name);
+        let folder = self.scratch.path().join(name);
         let made = fs::create_dir(&folder).map_err(|e| SnapshotError::Failed(e.into()));
         let snapshot = made.and_then(|()| self.repo.snapshot(&folder, deadline));
         match snapshot {

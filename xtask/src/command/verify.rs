@@ -132,7 +132,6 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         outer: request.outer,
         ports: (ports.workstation, worktree),
         keep_open: Vec::new(),
-        scratch: PathBuf::new(),
         command: request.command,
         surface: request.surface,
         junit: request.junit,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::sweep::{Condemned, Survivor};
@@ -67,7 +67,6 @@ pub(super) struct Family {
     pub(super) owner: Owner,
     pub(super) label: String,
     pub(super) pid: i32,
-    pub(super) own_group: bool,
     pub(super) cpus: Option<HashSet<usize>>,
     handle: duct::Handle,
     signals: Vec<String>,
@@ -93,19 +92,12 @@ fn names(found: &[(Process, Whose)], owner: Owner, leader: i32) -> Vec<String> {
 }
 
 impl Family {
-    pub(super) fn new(
-        owner: Owner,
-        label: &str,
-        handle: duct::Handle,
-        own_group: bool,
-        cpus: Option<Vec<usize>>,
-    ) -> Self {
+    pub(super) fn new(owner: Owner, label: &str, handle: duct::Handle, cpus: Option<Vec<usize>>) -> Self {
         let pid = i32::try_from(handle.pids()[0]).expect("a process id is an i32");
         Self {
             owner,
             label: label.to_owned(),
             pid,
-            own_group,
             cpus: cpus.map(|cpus| cpus.into_iter().collect()),
             handle,
             signals: Vec::new(),
@@ -154,7 +146,7 @@ impl Family {
     // The leader is not reaped while the family is there, so that the number is its own. ESRCH: a group of zombies.
     pub(super) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid);
-        let sent = if self.own_group { killpg(pid, signal) } else { kill(pid, signal) };
+        let sent = killpg(pid, signal);
         assert!(matches!(sent, Ok(()) | Err(Errno::ESRCH | Errno::EPERM)), "{signal} to {pid}: {sent:?}");
     }
 

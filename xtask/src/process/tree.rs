@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::time::Moment;
 /// The kernel counts the start of processes in ticks of at most this length.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Where the output of a process goes. Its stdin is always /dev/null.
+/// Where the output of a process goes.
 #[derive(Debug)]
 pub enum Output {
     /// Both stdout and stderr to this file, which should be open for appending.
@@ -59,8 +59,10 @@ pub struct Spawn<'a> {
     pub cpus: Option<Vec<usize>>,
     /// User and group to run as, if others than this process's own.
     pub user: Option<(u32, u32)>,
-    /// Whether it leads a process group of its own. Without, it may call setsid itself.
-    pub own_group: bool,
+    /// Its stdin; /dev/null if there is none.
+    pub stdin: Option<OwnedFd>,
+    /// Whether it leads a session of its own, without the terminal, and not only a process group. It costs a fork.
+    pub session: bool,
     /// Descriptors that it inherits under the same numbers, although they are close-on-exec.
     pub hand_over: Vec<BorrowedFd<'a>>,
 }
@@ -143,16 +145,19 @@ impl ProcessTree {
     /// Starts a process for `owner`, which must not have one. Its id, or why it could not be started.
     pub fn spawn(&mut self, owner: Owner, what: Spawn<'_>) -> Result<i32, String> {
         assert!(self.families.iter().all(|f| f.owner != owner), "{owner:?} has a process already");
-        let Spawn { label, program, args, dir, mut env, output, cpus, user, own_group, hand_over } = what;
+        let Spawn { label, program, args, dir, mut env, output, cpus, user, stdin, session, hand_over } = what;
         let shown = program.display().to_string();
         env.retain(|(name, _)| name != super::MARK);
         env.push((super::MARK.into(), self.mark(label).into()));
-        let mut command = duct::cmd(program, args).dir(dir).full_env(env).stdin_null().unchecked();
+        let mut command = duct::cmd(program, args).dir(dir).full_env(env).unchecked();
+        command = stdin.map_or(command.stdin_null(), |fd| command.stdin_file(fd));
         if let Output::Log(file) = output {
             command = command.stderr_to_stdout().stdout_file(file);
         }
         command = command.before_spawn(move |command| {
-            if own_group {
+            if session {
+                sys::in_a_session_of_its_own(command);
+            } else {
                 command.process_group(0);
             }
             if let Some((uid, gid)) = user {
@@ -169,7 +174,7 @@ impl ProcessTree {
         }
         let handle = handle.map_err(|e| format!("{shown}: {e}"))?;
         closed.expect("a descriptor that was open stays open");
-        let family = Family::new(owner, label, handle, own_group, cpus);
+        let family = Family::new(owner, label, handle, cpus);
         let pid = family.pid;
         self.families.push(family);
         Ok(pid)
@@ -299,7 +304,7 @@ impl ProcessTree {
         if let Some(whose) = parent {
             return whose;
         }
-        if let Some(family) = self.families.iter().find(|f| f.own_group && f.pid == process.group) {
+        if let Some(family) = self.families.iter().find(|f| f.pid == process.group) {
             return Whose::Of(family.owner);
         }
         if process.group == self.me_group() {

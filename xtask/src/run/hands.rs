@@ -204,7 +204,8 @@ impl<'a> RunnerHands<'a> {
             output: Output::Log(log),
             cpus: Some(cpus.to_vec()),
             user: None,
-            own_group: true,
+            stdin: None,
+            session: false,
             hand_over: Vec::new(),
         };
         self.tree.spawn(Owner::Task(index), spawn).map_err(Cause::Spawn)?;

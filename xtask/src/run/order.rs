@@ -39,11 +39,8 @@ pub struct Order {
     pub outer: Option<Duration>,
     /// The ports held: workstation, worktree.
     pub ports: (u16, u16),
-    /// Descriptors handed over: copies of the listening sockets and of the scratch folder's lock. The runner only keeps
-    /// them open.
+    /// Descriptors handed over: copies of the listening sockets. The runner only keeps them open.
     pub keep_open: Vec<RawFd>,
-    /// The run's scratch folder.
-    pub scratch: PathBuf,
     /// The command as the user may give it again: `cargo xtask verify`.
     pub command: String,
     /// How to say things.
