@@ -39,7 +39,8 @@ pub struct Gone {
     pub at: Moment,
     /// CPU time of the leader, of what it waited for, and of the orphans that were reaped here.
     pub cpu_time: Duration,
-    /// The largest resident set of one of those, in KiB.
+    /// The largest resident set of one of those, in KiB. Never less than this process's own was at the start: the kernel
+    /// counts what a process was before its exec (fs/exec.c, `setmax_mm_hiwater_rss`).
     pub peak_kib: u64,
     /// What was still running when the leader had ended by itself, a command line each.
     pub leftovers: Vec<String>,
