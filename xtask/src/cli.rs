@@ -314,12 +314,15 @@ pub fn main(begun: Clocks) -> Exit {
 fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
     match command {
         Command::Verify(args) => command::verify::run(verify(args, begun)),
+        Command::Lock(LockCommand::Status(args)) => {
+            command::lock::status(args.check, args.message_format == FormatArg::Json)
+        }
         Command::InternalRunner { lifeline } => command::runner::run(lifeline),
         Command::Plan(_)
         | Command::Release(_)
         | Command::CheckReceipt(_)
         | Command::Report(_)
-        | Command::Lock(_)
+        | Command::Lock(LockCommand::Run(_))
         | Command::Adopt(_) => anyhow::bail!("this command is not there yet"),
         Command::InternalService => crate::service::host::main().map(|()| Exit::Passed),
     }

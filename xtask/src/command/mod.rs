@@ -1,5 +1,6 @@
 //! One straight recipe per subcommand.
 
+pub mod lock;
 pub mod preflight;
 pub mod runner;
 pub mod show;

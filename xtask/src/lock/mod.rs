@@ -8,6 +8,7 @@ pub mod banner;
 pub mod holder;
 pub mod news;
 pub mod port;
+pub mod status;
 pub mod stranger;
 pub mod wait;
 mod waiter;
@@ -26,7 +27,8 @@ use crate::verdict::{Exit, Stop};
 use banner::{Asking, Claim};
 pub use holder::{HeldLock, RunnersCopy, namespace};
 pub use port::{PortError, Ports};
-use wait::{Failure, Stranger, Wait};
+use wait::{Failure, Step, Stranger, Wait};
+use waiter::Hands;
 pub use waiter::StopAsked;
 
 /// The variable that tells a process which runs it is a part of: `RUN/TASK`, outermost first, joined by `:`.
@@ -225,27 +227,37 @@ pub fn acquire(
         waited_us: u64::try_from(now.since(began).as_micros()).unwrap_or(u64::MAX),
         run: identity.run.to_string(),
     };
-    let ended = waiter::drive(&mut wait, port, &asking, patience.stop, &mut |_, news| {
-        let now = sys::clocks();
-        let waited = now.monotonic.since(began);
-        tell(Event::Queued { scope: scope_text.clone(), port, text: news::lines(news, &scene(now)), waited, budget });
-    });
+    let mut hands = Hands::of_waiter(port, &asking, patience.stop);
+    let mut step = Step::Try;
+    let failure = loop {
+        let seen = hands.perform(&step).map_err(bind)?;
+        let (next, news) = wait.on(sys::now(), (patience.stop.which)(), seen);
+        if let Some(news) = news {
+            let now = sys::clocks();
+            let (scope, text) = (scope.to_string(), news::lines(&news, &scene(now)));
+            tell(Event::Queued { scope, port, text, waited: now.monotonic.since(began), budget });
+        }
+        match next {
+            Step::Keep => {
+                let now = sys::clocks().wall_ms;
+                let free_at_ms = Some(now + millis(identity.deadline));
+                let claim = Claim { since_ms: Some(now), free_at_ms, ..claim };
+                return HeldLock::new(hands.won().expect("kept after it was won"), port, claim).map_err(bind);
+            }
+            // What was won is closed with the hands, and nobody else's.
+            Step::Fail(failure) => break failure,
+            other => step = other,
+        }
+    };
     let now = sys::clocks();
-    match ended {
-        waiter::Ended::Won(listener) => {
-            let free_at_ms = Some(now.wall_ms + millis(identity.deadline));
-            HeldLock::new(listener, port, Claim { since_ms: Some(now.wall_ms), free_at_ms, ..claim }).map_err(bind)
+    Err(match failure {
+        Failure::Cancelled(stop) => NotHeld::Cancelled(stop),
+        Failure::Spent => {
+            NotHeld::BudgetSpent { text: news::spent(&scene(now), wait.holder(), &wait.behind(now.monotonic)) }
         }
-        waiter::Ended::Error(error) => Err(bind(error)),
-        waiter::Ended::Failed(Failure::Cancelled(stop)) => Err(NotHeld::Cancelled(stop)),
-        waiter::Ended::Failed(Failure::Spent) => {
-            Err(NotHeld::BudgetSpent { text: news::spent(&scene(now), wait.holder(), &wait.behind(now.monotonic)) })
-        }
-        waiter::Ended::Failed(Failure::Nested(run)) => {
-            Err(NotHeld::Nested { scope, run, who: wait.holder().map(news::who).unwrap_or_default() })
-        }
-        waiter::Ended::Failed(Failure::Stranger(how)) => Err(NotHeld::Foreign { text: foreign(scope, port, &how) }),
-    }
+        Failure::Nested(run) => NotHeld::Nested { scope, run, who: wait.holder().map(news::who).unwrap_or_default() },
+        Failure::Stranger(how) => NotHeld::Foreign { text: foreign(scope, port, &how) },
+    })
 }
 
 // Who the stranger is, as far as it can be seen from here, and what to do.

@@ -169,6 +169,18 @@ pub fn address(port: u16) -> SocketAddrV4 {
 
 /// Takes the lock if nobody has it. `Ok(None)` means busy; every error but "in use" is an error.
 pub fn listen(port: u16) -> io::Result<Option<Socket>> {
+    // Ours when `listen` returns, not `bind`: with SO_REUSEADDR two binds succeed and the second `listen` fails.
+    let taken = bind(port).and_then(|socket| socket.listen(BACKLOG).map(|()| socket));
+    unless_in_use(taken)
+}
+
+/// Sees whether the lock could be taken, without taking it: a socket that is bound so and does not listen keeps nobody
+/// from binding and listening. `Ok(None)` means busy.
+pub fn probe(port: u16) -> io::Result<Option<Socket>> {
+    unless_in_use(bind(port))
+}
+
+fn bind(port: u16) -> io::Result<Socket> {
     // socket2 sets close-on-exec: a child that inherited the listener would hold the lock.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     // Without it a connection in TIME_WAIT blocks the port for a minute. It has to be set on both sides, so in every
@@ -178,9 +190,13 @@ pub fn listen(port: u16) -> io::Result<Option<Socket>> {
     socket.set_linger(Some(Duration::ZERO))?;
     // Nobody ever sleeps in accept: closing the listener would not wake it, and the lock would stay held.
     socket.set_nonblocking(true)?;
-    // Ours when `listen` returns, not `bind`: with SO_REUSEADDR two binds succeed and the second `listen` fails.
-    match socket.bind(&address(port).into()).and_then(|()| socket.listen(BACKLOG)) {
-        Ok(()) => Ok(Some(socket)),
+    socket.bind(&address(port).into())?;
+    Ok(socket)
+}
+
+fn unless_in_use(taken: io::Result<Socket>) -> io::Result<Option<Socket>> {
+    match taken {
+        Ok(socket) => Ok(Some(socket)),
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
         Err(e) => Err(e),
     }

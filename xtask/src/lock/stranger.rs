@@ -34,6 +34,8 @@ pub struct Owner {
     pub pid: i32,
     /// Its program's name.
     pub program: String,
+    /// Its command line.
+    pub command: String,
     /// Whether it is stopped.
     pub stopped: bool,
 }
@@ -130,7 +132,9 @@ fn owners(inode: u64) -> Vec<Owner> {
             let name = stat.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')'));
             let (program, rest) = name.unwrap_or(("?", ""));
             let stopped = rest.trim_start().starts_with(['T', 't']);
-            Owner { pid, program: clean(program, 32), stopped }
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&line).trim_end_matches('\0').replace('\0', " ");
+            Owner { pid, program: clean(program, 32), command: clean(&command, 160), stopped }
         })
         .collect();
     found.sort_by_key(|owner| owner.pid);

@@ -8,9 +8,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Socket, Type};
 
 use crate::lock::banner::{Asking, BANNER_MAX, Claim, PREFIX, clean};
-use crate::lock::port::{address, listen};
+use crate::lock::port::{self, address};
 use crate::lock::stranger;
-use crate::lock::wait::{Accepted, Failure, News, Seen, Step, Wait};
+use crate::lock::wait::{Accepted, Seen, Step};
 use crate::sys;
 use crate::time::Moment;
 use crate::verdict::Stop;
@@ -24,67 +24,68 @@ pub struct StopAsked<'a> {
     pub which: &'a dyn Fn() -> Option<Stop>,
 }
 
-/// How a wait ended.
-pub(super) enum Ended {
-    /// With the lock.
-    Won(Socket),
-    /// Without it.
-    Failed(Failure),
-    /// The port cannot be listened on, for this reason.
-    Error(io::Error),
+/// The hands: what they hold between two steps.
+pub(super) struct Hands<'a> {
+    port: u16,
+    // How to take the port, or only to see whether it could be taken.
+    take: fn(u16) -> io::Result<Option<Socket>>,
+    // What to tell a holder; nothing if one only looks.
+    asking: Option<&'a dyn Fn(Moment) -> Asking>,
+    stop: StopAsked<'a>,
+    line: Option<Line>,
+    won: Option<Socket>,
 }
 
-/// Waits for `port` as `wait` decides.
-pub(super) fn drive(
-    wait: &mut Wait,
-    port: u16,
-    asking: &dyn Fn(Moment) -> Asking,
-    stop: StopAsked,
-    tell: &mut dyn FnMut(&Wait, &News),
-) -> Ended {
-    let mut line: Option<Line> = None;
-    let mut won = None;
-    let mut step = Step::Try;
-    loop {
-        let seen = match step {
-            Step::Keep => return Ended::Won(won.expect("nothing else is kept")),
-            // What was won is closed here, and nobody else's.
-            Step::Fail(failure) => return Ended::Failed(failure),
-            Step::Try => match listen(port) {
-                Ok(Some(socket)) => {
-                    won = Some(socket);
+impl<'a> Hands<'a> {
+    /// Hands for a waiter, which says of itself what `asking` says.
+    pub(super) fn of_waiter(port: u16, asking: &'a dyn Fn(Moment) -> Asking, stop: StopAsked<'a>) -> Self {
+        Self { port, take: port::listen, asking: Some(asking), stop, line: None, won: None }
+    }
+
+    /// Hands for somebody who only looks, and never takes the lock.
+    pub(super) fn of_onlooker(port: u16, stop: StopAsked<'a>) -> Self {
+        Self { port, take: port::probe, asking: None, stop, line: None, won: None }
+    }
+
+    /// What was won.
+    pub(super) fn won(self) -> Option<Socket> {
+        self.won
+    }
+
+    /// Does one step and says what came of it. Errors if the port cannot be listened on, for another reason than that it
+    /// is in use.
+    pub(super) fn perform(&mut self, step: &Step) -> io::Result<Seen> {
+        Ok(match *step {
+            Step::Try => match (self.take)(self.port)? {
+                Some(socket) => {
+                    self.won = Some(socket);
                     Seen::Won
                 }
-                Ok(None) => Seen::Busy,
-                Err(error) => return Ended::Error(error),
+                None => Seen::Busy,
             },
             Step::Connect(until) => {
-                let (seen, new) = connect(port, until, stop);
-                line = new;
+                let (seen, line) = connect(self.port, until, self.stop);
+                self.line = line;
                 seen
             }
             Step::Hear(until) => {
-                let Some(heard) = line.as_mut() else { unreachable!("only a connection is listened to") };
-                let seen = heard.hear(until, stop);
-                match &seen {
+                let line = self.line.as_mut().expect("one hears only what is connected");
+                let seen = line.hear(until, self.stop);
+                match (&seen, self.asking) {
                     // If it cannot be told, it does not know our age: no more than that.
-                    Seen::Banner(_) => drop(heard.socket.send(&asking(sys::now()).line())),
-                    Seen::HungUp { .. } => line = None,
+                    (Seen::Banner(_), Some(asking)) => drop(line.socket.send(&asking(sys::now()).line())),
+                    (Seen::HungUp { .. }, _) => self.line = None,
                     _ => {}
                 }
                 seen
             }
             Step::Pause(until) => {
-                line = None;
-                sleep(until, stop, None);
+                self.line = None;
+                sleep(until, self.stop, None);
                 Seen::Passed
             }
-        };
-        let (next, news) = wait.on(sys::now(), (stop.which)(), seen);
-        step = next;
-        if let Some(news) = news {
-            tell(wait, &news);
-        }
+            Step::Keep | Step::Fail(_) => unreachable!("nothing is left to do"),
+        })
     }
 }
 

@@ -53,7 +53,8 @@ impl Caller {
     }
 }
 
-const LONG: Duration = Duration::from_secs(60);
+/// Longer than any test waits.
+pub const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn one_holds_the_other_is_told_who_and_spends_its_budget() {

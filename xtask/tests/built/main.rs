@@ -4,6 +4,8 @@
 
 mod archive;
 mod lock;
+mod lock_contender;
+mod lock_wedge;
 mod plan;
 mod postgres;
 mod process;
