@@ -98,7 +98,7 @@ impl Drop for Contender {
 }
 
 fn say(word: &str) {
-    println!("@{word}");
+    writeln!(std::io::stdout(), "@{word}").expect("somebody listens");
 }
 
 /// What the process does.
@@ -109,6 +109,7 @@ fn contender() {
     let caller = Caller::new("contender", Duration::from_secs(600));
     let mut lock = Some(caller.acquire(port.parse().expect("a port")).expect("the lock"));
     say("held");
+    let mut children = Vec::new();
     for order in std::io::stdin().lines() {
         let order = order.expect("orders can be read");
         match order.as_str() {
@@ -117,13 +118,16 @@ fn contender() {
                 say("released");
             }
             // A child as tasks are: it must not keep the lock.
-            "child" => say(&format!("child {}", sleeper().id())),
+            "child" => {
+                children.push(sleeper());
+                say(&format!("child {}", children[children.len() - 1].id()));
+            }
             // A child as the runner is: it must keep it.
             "runner" => {
                 let copy = lock.as_ref().expect("held").inheritable().expect("a copy");
-                let runner = sleeper();
+                children.push(sleeper());
                 drop(copy);
-                say(&format!("runner {}", runner.id()));
+                say(&format!("runner {}", children[children.len() - 1].id()));
             }
             "panic" => panic!("as ordered"),
             other => match other.strip_prefix("descriptors ").map(|count| count.parse::<u64>()) {

@@ -231,8 +231,9 @@ fn connections_never_use_up_the_descriptors_of_the_run() {
     assert!(open < 300, "{open} descriptors open");
     drop(clients);
     holder.tell("child");
-    holder.hear("child");
+    let child: i32 = holder.hear("child").parse().expect("a pid");
     holder.kill();
+    kill(Pid::from_raw(child), Signal::SIGKILL).expect("the child lives on");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod archive;
 mod lock;
 mod lock_contender;
+mod lock_foreign;
 mod lock_wedge;
 mod plan;
 mod postgres;

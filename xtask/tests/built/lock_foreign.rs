@@ -1,0 +1,312 @@
+//! Programs on the lock's port that are not xtask are told apart from holders and named; holders of every version are
+//! holders.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+use xtask::lock::{HeldLock, NotHeld, StopAsked};
+use xtask::verdict::{Exit, Stop};
+
+use crate::lock::{Caller, LONG};
+use crate::world::{Folder, Ports, Running, World};
+
+fn address(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+}
+
+/// A program on the port that does this with each connection. It ends with the test.
+fn stranger(listener: TcpListener, mut does: impl FnMut(TcpStream) + Send + 'static) {
+    std::thread::spawn(move || listener.incoming().for_each(|connection| does(connection.expect("a connection"))));
+}
+
+#[track_caller]
+fn foreign(result: Result<HeldLock, NotHeld>) -> String {
+    let refused = result.expect_err("a stranger has it");
+    assert_eq!(refused.exit(), Exit::Foreign, "{refused}");
+    refused.to_string()
+}
+
+#[track_caller]
+fn has(text: &str, part: &str) {
+    assert!(text.contains(part), "no {part:?} in\n{text}");
+}
+
+#[test]
+fn a_server_that_greets_is_named_at_once() {
+    let ports = Ports::take(1);
+    let listener = TcpListener::bind(address(ports.first)).expect("free");
+    stranger(listener, |mut connection| drop(connection.write_all(b"220 \x1b[31mmail.example ESMTP\r\nmore\r\n")));
+    let caller = Caller::new("local", LONG);
+    let text = foreign(caller.acquire(ports.first));
+    has(
+        &text,
+        &format!("127.0.0.1:{} is the workstation lock's port, and what listens there is not xtask", ports.first),
+    );
+    has(&text, "heard     \"220 [31mmail.example ESMTP\"");
+    has(&text, &format!("(pid {})", std::process::id()));
+    has(
+        &text,
+        &format!("user {}", nix::unistd::User::from_uid(nix::unistd::getuid()).expect("users").expect("me").name),
+    );
+    has(&text, "nothing   was run");
+    has(&text, "XTASK_LOCK_PORT");
+}
+
+#[test]
+fn a_server_that_waits_for_a_request_is_named_after_two_silences() {
+    // Nobody may keep the port on another address meanwhile.
+    let port = Ports::take(1).first;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).expect("free");
+    let mut kept = Vec::new();
+    stranger(listener, move |connection| kept.push(connection));
+    let text = foreign(Caller::new("local", LONG).acquire(port));
+    has(&text, "heard     nothing for 2s, twice, on accepted connections");
+    has(&text, &format!("on 0.0.0.0:{}", port));
+}
+
+#[test]
+fn a_server_on_every_address_of_both_families_is_found() {
+    // Nobody may keep the port on another address meanwhile.
+    let port = Ports::take(1).first;
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).expect("free");
+    stranger(listener, |mut connection| drop(connection.write_all(b"hello\n")));
+    let text = foreign(Caller::new("local", LONG).acquire(port));
+    has(&text, &format!("(pid {})", std::process::id()));
+    has(&text, &format!("on [::]:{}", port));
+}
+
+#[test]
+fn a_program_that_takes_and_closes_is_not_asked_in_a_loop() {
+    let ports = Ports::take(1);
+    let listener = TcpListener::bind(address(ports.first)).expect("free");
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let counts = std::sync::Arc::clone(&count);
+    stranger(listener, move |connection| {
+        counts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        drop(connection);
+    });
+    has(&foreign(Caller::new("local", LONG).acquire(ports.first)), "it takes connections and ends them");
+    assert!(count.load(std::sync::atomic::Ordering::Relaxed) <= 3, "{count:?} connections");
+}
+
+#[test]
+fn a_program_that_takes_and_resets_is_not_asked_in_a_loop() {
+    let ports = Ports::take(1);
+    let listener = TcpListener::bind(address(ports.first)).expect("free");
+    stranger(listener, |connection| {
+        let socket = Socket::from(connection);
+        socket.set_linger(Some(Duration::ZERO)).expect("an option");
+    });
+    has(&foreign(Caller::new("local", LONG).acquire(ports.first)), "it takes connections and ends them");
+}
+
+#[test]
+fn a_program_that_never_accepts_is_waited_for_and_both_is_said() {
+    let ports = Ports::take(1);
+    let _listener = TcpListener::bind(address(ports.first)).expect("free");
+    let caller = Caller::new("local", Duration::from_secs(5));
+    let refused = caller.acquire(ports.first).expect_err("taken");
+    assert_eq!(refused.exit(), Exit::NoLock, "{refused}");
+    has(&caller.said.borrow()[0], "a holder that is stopped or starved, or a program that never accepts");
+}
+
+#[test]
+fn a_port_that_is_bound_and_does_not_listen_is_named() {
+    let ports = Ports::take(1);
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&address(ports.first).into()).expect("free");
+    let begun = Instant::now();
+    let text = foreign(Caller::new("local", LONG).acquire(ports.first));
+    assert!(begun.elapsed() >= Duration::from_secs(2), "two runs that bind at once look like that too");
+    has(&text, "a program has bound it and does not listen");
+}
+
+#[test]
+fn an_outgoing_connection_from_the_port_is_named() {
+    let ports = Ports::take(1);
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&address(ports.first).into()).expect("free");
+    socket.connect(&server.local_addr().expect("an address").into()).expect("a connection");
+    let text = foreign(Caller::new("local", LONG).acquire(ports.first));
+    has(&text, "what has it is not xtask");
+    has(&text, &format!("a connection to {} uses it as its own port", server.local_addr().expect("an address")));
+    has(&text, &format!("(pid {})", std::process::id()));
+}
+
+#[test]
+fn the_rest_of_an_outgoing_connection_is_named() {
+    let ports = Ports::take(1);
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&address(ports.first).into()).expect("free");
+    socket.connect(&server.local_addr().expect("an address").into()).expect("a connection");
+    let (mut theirs, _) = server.accept().expect("a connection");
+    drop(socket);
+    theirs.read_to_end(&mut Vec::new()).expect("the end");
+    drop(theirs);
+    has(&foreign(Caller::new("local", LONG).acquire(ports.first)), "(TIME_WAIT)");
+}
+
+#[test]
+fn other_addresses_of_the_loopback_are_not_the_lock() {
+    let ports = Ports::take(1);
+    let _other = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 9), ports.first)).expect("free");
+    let _six = TcpListener::bind((Ipv6Addr::LOCALHOST, ports.first)).expect("free");
+    let _lock = Caller::new("local", Duration::ZERO).acquire(ports.first).expect("free for us");
+}
+
+#[test]
+fn a_holder_of_any_version_is_waited_for() {
+    for line in [
+        &b"xtask-lock/99 {\"run\":\"r-new\",\"shape\":[{\"of\":\"things\"}],\"caller\":\"ci\"}\n"[..],
+        b"xtask-lock/0\n",
+        b"xtask-lock/1 not json at all\n",
+        b"xtask-lock/",
+    ] {
+        let ports = Ports::take(1);
+        let listener = TcpListener::bind(address(ports.first)).expect("free");
+        let mut kept = Vec::new();
+        stranger(listener, move |mut connection| {
+            let _ = connection.write_all(line);
+            kept.push(connection);
+        });
+        let caller = Caller::new("local", Duration::from_millis(2500));
+        let refused = caller.acquire(ports.first).expect_err("held");
+        assert_eq!(refused.exit(), Exit::NoLock, "{refused}");
+        has(&caller.said.borrow()[0], " is held");
+    }
+}
+
+#[test]
+fn a_holder_that_never_stops_talking_holds_up_nobodys_ctrl_c() {
+    let ports = Ports::take(1);
+    let listener = TcpListener::bind(address(ports.first)).expect("free");
+    stranger(listener, |mut connection| {
+        std::thread::spawn(move || {
+            let _ = connection.write_all(b"xtask-lock/1 {\"caller\":\"\x1b]0;x\x07loud");
+            while connection.write_all(&[b'x'; 65536]).is_ok() {}
+        });
+    });
+    let (asked, ask) = std::io::pipe().expect("a pipe");
+    let port = ports.first;
+    let waits = std::thread::spawn(move || {
+        use std::os::fd::AsFd;
+        let pressed = || {
+            use std::io::Read;
+            let mut fds = [nix::poll::PollFd::new(asked.as_fd(), nix::poll::PollFlags::POLLIN)];
+            let is = nix::poll::poll(&mut fds, 0u8).expect("it can be polled") > 0;
+            is.then(|| drop((&asked).read(&mut [0]))).map(|()| Stop::Int)
+        };
+        let caller = Caller::new("local", LONG);
+        let ended = caller.acquire_unless(port, StopAsked { fd: asked.as_fd(), which: &pressed });
+        (ended.map(drop), caller.said.take())
+    });
+    std::thread::sleep(Duration::from_millis(700));
+    drop(ask);
+    let (ended, said) = waits.join().expect("no panic");
+    assert_eq!(ended.expect_err("cancelled").exit(), Exit::Cancelled(Stop::Int));
+    has(&said[0], " is held");
+    assert!(!said.concat().chars().any(char::is_control), "{said:?}");
+}
+
+/// `lock status` in a folder that is no repository.
+fn status(ports: &Ports, args: &[&str]) -> crate::world::Done {
+    let folder = Folder::new();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.args(["lock", "status"]).args(args).current_dir(folder.path());
+    command.env("XTASK_LOCK_PORT", ports.first.to_string());
+    command.env("XTASK_WORKTREE_PORTS", format!("{}-{}", ports.first + 1, ports.first + 1));
+    Running::start(command, &folder).wait()
+}
+
+#[test]
+fn status_of_free_locks() {
+    let ports = Ports::take(2);
+    let done = status(&ports, &["--check"]).expect(0);
+    let done = done.says(&format!("workstation lock 127.0.0.1:{}: free", ports.first));
+    let done = done.says(&format!("worktree lock 127.0.0.1:{} of /", ports.first + 1));
+    if let Some(namespace) = xtask::lock::namespace("net") {
+        done.says(&format!("in network namespace {namespace}"));
+    }
+}
+
+#[test]
+fn status_of_a_held_lock_says_all_there_is_and_takes_nothing() {
+    let ports = Ports::take(2);
+    let lock = Caller::new("ci", LONG).acquire(ports.first).expect("free");
+    lock.say(|claim| (claim.done, claim.tasks) = (Some(9), Some(13)));
+    let done = status(&ports, &[]).expect(0);
+    for part in
+        ["held since ", "ci, ", "acme/orders", "9 of 13 tasks done", "free at ", "at the latest", "nobody waits for it"]
+    {
+        has(&done.err, part);
+    }
+    has(&done.err, &format!("process  {} in pid:[", std::process::id()));
+    status(&ports, &["--check"]).expect(4);
+    let json = status(&ports, &["--message-format", "json", "--check"]).expect(4).out;
+    let lines: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 2, "{json}");
+    assert_eq!((&lines[0]["state"], &lines[1]["state"]), (&"held".into(), &"free".into()), "{json}");
+    assert_eq!(lines[0]["holder"]["tasks"], 13, "{json}");
+    assert_eq!(lines[0]["holder"]["waiting"], 0, "a look is no wait: {json}");
+    assert!(lines[0]["holder"]["free_at_ms"].as_u64() > lines[0]["holder"]["since_ms"].as_u64(), "{json}");
+    assert_eq!(lines[0]["port"], ports.first, "{json}");
+}
+
+#[test]
+fn status_of_a_stranger_and_of_a_stopped_holder() {
+    let ports = Ports::take(2);
+    let listener = TcpListener::bind(address(ports.first)).expect("free");
+    stranger(listener, |mut connection| drop(connection.write_all(b"hello\n")));
+    let done = status(&ports, &["--check"]).expect(5);
+    has(&done.err, "is not xtask");
+    status(&ports, &[]).expect(0);
+
+    let ports = Ports::take(2);
+    let mut holder = crate::lock_contender::Contender::holding(ports.first);
+    holder.stop();
+    let done = status(&ports, &["--check"]).expect(4);
+    has(&done.err, "taken, but it does not answer");
+    has(&done.err, &format!("stopped  {0}; to let it go on: kill -CONT {0}", holder.pid()));
+    let json = status(&ports, &["--message-format", "json"]).expect(0).out;
+    has(&json, "\"state\":\"unanswered\"");
+    holder.kill();
+}
+
+#[test]
+fn status_of_a_run_whose_keeper_is_gone_names_who_holds_on() {
+    let ports = Ports::take(2);
+    let mut holder = crate::lock_contender::Contender::holding(ports.first);
+    holder.tell("runner");
+    let runner = holder.hear("runner");
+    holder.kill();
+    let done = status(&ports, &["--check"]).expect(4);
+    has(&done.err, &format!("process  {runner} sleep 1000"));
+    has(&done.err, &format!("kill {runner}"));
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(runner.parse().expect("a pid")),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .expect("it lives");
+}
+
+#[test]
+fn ports_inside_the_ephemeral_range_are_refused_with_the_remedy() {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("the range");
+    let inside: u16 = range.split_whitespace().next().expect("a port").parse().expect("a port");
+    let reserved = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_reserved_ports").expect("a list");
+    assert!(reserved.trim().is_empty(), "a machine with reserved ports: {reserved}");
+    let world = World::new("");
+    let mut command = world.command(&["lock", "status"]);
+    command.env("XTASK_LOCK_PORT", inside.to_string());
+    let done = Running::start(command, &world.folder).wait().expect(2);
+    let done = done.says(&format!("port {inside} lies in net.ipv4.ip_local_port_range"));
+    done.says("sysctl -w net.ipv4.ip_local_reserved_ports=");
+    let mut command = world.command(&["lock", "status"]);
+    command.env("XTASK_LOCK_PORT", "http");
+    Running::start(command, &world.folder).wait().expect(2).says("XTASK_LOCK_PORT=\"http\" is not of the form 28599");
+}
