@@ -119,7 +119,7 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     known
         .into_iter()
         .map(|name| (distance(wrong, name), name))
-        .filter(|&(far, name)| far <= 1 + name.len().min(wrong.len()) / 4)
+        .filter(|&(far, name)| far <= 1 + name.len().min(wrong.len()) / 4 && far < name.len())
         .min_by_key(|&(far, _)| far)
         .map(|(_, name)| name)
 }

@@ -1,6 +1,7 @@
 //! One straight recipe per subcommand.
 
 pub mod lock;
+pub mod outer;
 pub mod preflight;
 pub mod runner;
 pub mod show;

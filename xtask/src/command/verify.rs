@@ -68,17 +68,18 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     let ports = Ports::from_env()?;
     let (suite_path, suite_text) = super::read_suite(&repo.root, &request.suite)?;
     let (ready, past) = super::ready(repo, &suite_path, &suite_text, &request.selection)?;
+    let budget = request.queue.unwrap_or(ready.suite.run.queue);
+    let outer = super::outer::check(&ready.suite.run, budget, request.outer, &suite_path)?;
     for text in &ready.notes {
         say(&format!("note: {text}"));
     }
 
     let run = RunId::new(request.begun.wall_ms / 1000, sys::random()?);
-    let budget = request.queue.unwrap_or(ready.suite.run.queue);
     let commit = repo.head()?;
     let worktree = ports.worktree_for(&repo.root).context("the work tree's folder cannot be looked at")?;
     let names = (request.command.as_str(), suite_path.as_str());
     let mut scene = Scene::new(names, (&ready.suite, &ready.plan), &past, request.begun);
-    (scene.queue_budget, scene.outer) = (budget, request.outer);
+    (scene.queue_budget, scene.outer) = (budget, outer);
     let mut show = Show::new(request.surface, scene, &repo.root);
     let identity = Identity {
         run: run.clone(),
@@ -101,7 +102,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
                 suite_text,
                 selection: request.selection,
                 queue_budget: budget,
-                outer: request.outer,
+                outer,
                 ports: (ports.workstation, worktree),
                 network_namespace: lock::namespace("net"),
                 boot_id: sys::boot_id(),
@@ -129,7 +130,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         won: locks.won,
         queue_budget: budget,
         deadline: ready.suite.run.deadline,
-        outer: request.outer,
+        outer,
         ports: (ports.workstation, worktree),
         keep_open: Vec::new(),
         command: request.command,

@@ -40,6 +40,7 @@ fn the_nearest_name_is_what_was_meant_or_nothing() {
     }
     assert_eq!(nearest("banana", known), None);
     assert_eq!(nearest("", known), None);
+    assert_eq!(nearest("d", ["a"]), None, "nothing in common");
 }
 
 #[test]
