@@ -90,7 +90,7 @@ impl Observer for Show {
             let line = json::line(stamped, self.requested);
             let _ = io::stdout().lock().write_all(line.as_bytes());
         } else {
-            let pieces = self.screen.on(stamped);
+            let pieces = self.screen.on(stamped, size());
             self.write(pieces);
         }
     }
@@ -99,16 +99,19 @@ impl Observer for Show {
         if self.json || self.screen.due().is_none_or(|due| now < due) {
             return;
         }
-        let (columns, rows) = sys::terminal_size().unwrap_or((80, 24));
         let root = &self.root;
-        let text =
-            self.screen.tick(now, Size { columns, rows }, &mut |log| last_bytes(&root.join(log)).unwrap_or_default());
+        let text = self.screen.tick(now, size(), &mut |log| last_bytes(&root.join(log)).unwrap_or_default());
         let _ = io::stderr().lock().write_all(text.as_bytes());
     }
 
     fn wake_at(&self) -> Option<Moment> {
         if self.json { None } else { self.screen.due() }
     }
+}
+
+fn size() -> Size {
+    let (columns, rows) = sys::terminal_size().unwrap_or((80, 24));
+    Size { columns, rows }
 }
 
 fn last_bytes(path: &Path) -> io::Result<Vec<u8>> {

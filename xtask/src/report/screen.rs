@@ -54,8 +54,9 @@ impl Screen {
         }
     }
 
-    /// What an event adds: the rows go, its lines come, the rows come back below them.
-    pub fn on(&mut self, stamped: &Stamped) -> Vec<Piece> {
+    /// What an event adds: the rows go, its lines come, the rows come back below them. `size` is that of the terminal now,
+    /// where there is one.
+    pub fn on(&mut self, stamped: &Stamped, size: Size) -> Vec<Piece> {
         let first = self.due.is_none();
         self.over |= matches!(stamped.event, Event::RunFinished { .. });
         let mut pieces = self.lines.on(stamped);
@@ -63,7 +64,9 @@ impl Screen {
             self.due = Some(stamped.at + if self.lines.pen.terminal() { FRAME } else { HEARTBEAT });
         }
         if self.lines.pen.terminal() && !(pieces.is_empty() && self.drawn.is_empty()) {
-            pieces.insert(0, Piece::Text(self.erase()));
+            let erase = self.erase(size);
+            self.size = size;
+            pieces.insert(0, Piece::Text(erase));
             let rows = self.draw(stamped.at);
             pieces.push(Piece::Text(rows));
         }
@@ -90,14 +93,16 @@ impl Screen {
         let logs = self.lines.board.logs.clone().unwrap_or_default();
         let names = self.lines.board.running().into_iter().map(|(row, _)| row.name.clone());
         self.latest = names.map(|task| (task.clone(), last_line(&last_bytes(&format!("{logs}/{task}.log"))))).collect();
-        let up = self.up(size);
+        // Drawing over what is there flickers less. But a terminal that has wrapped a row remembers which lines belong
+        // together (tmux does, whatever is written over them) and joins them when it becomes wider.
+        let up = if size == self.size { self.up(size) } else { self.erase(size) };
         self.size = size;
         up + &self.draw(now)
     }
 
-    /// Takes the rows away: the last thing to write where no `RunFinished` comes.
-    pub fn erase(&mut self) -> String {
-        let up = self.up(self.size);
+    // Takes the rows away.
+    fn erase(&mut self, size: Size) -> String {
+        let up = self.up(size);
         self.drawn.clear();
         if up.is_empty() { up } else { up + "\u{1b}[J" }
     }

@@ -139,7 +139,7 @@ pub fn terminal() -> Style {
 /// Everything written for these events; `<log PATH>` where a log goes.
 pub fn written(style: Style, scene: Scene, events: Vec<(u64, Event)>) -> String {
     let mut screen = Screen::new(style, scene);
-    events.into_iter().map(|(when, event)| text(screen.on(&Stamped { at: at(when), event }))).collect()
+    events.into_iter().map(|(when, event)| text(screen.on(&Stamped { at: at(when), event }, SIZE))).collect()
 }
 
 pub fn text(pieces: Vec<Piece>) -> String {
@@ -334,7 +334,7 @@ fn endings() {
     for (name, story) in [("passed", passed as Story), ("failed", failed), ("late", late)] {
         let mut screen = Screen::new(github(), scene());
         let events: Vec<Stamped> = story().into_iter().map(|(when, event)| Stamped { at: at(when), event }).collect();
-        events.iter().for_each(|event| drop(screen.on(event)));
+        events.iter().for_each(|event| drop(screen.on(event, SIZE)));
         check(&format!("{name}.summary"), &screen.job_summary(events.last().expect("an end")));
     }
     let lines = late().into_iter().map(|(when, event)| json::line(&Stamped { at: at(when), event }, at(0)));

@@ -80,7 +80,7 @@ fn everything(style: Style) -> (String, String) {
     let (mut out, mut summary) = (String::new(), String::new());
     for (when, event) in hostile_run() {
         let stamped = Stamped { at: at(when), event };
-        out += &text(screen.on(&stamped));
+        out += &text(screen.on(&stamped, SIZE));
         out += &screen.tick(at(when) + xtask::report::HEARTBEAT, SIZE, &mut |_| HOSTILE.as_bytes().to_vec());
         out += &screen.log_line(HOSTILE.as_bytes());
         summary = screen.job_summary(&stamped);
@@ -145,7 +145,7 @@ fn gitlab_folds_only_what_it_is_told_to() {
     events.truncate(5);
     let mut screen = Screen::new(Style { surface: Surface::GitLab, colour: false }, scene());
     let out: String =
-        events.into_iter().map(|(when, event)| text(screen.on(&Stamped { at: at(when), event }))).collect();
+        events.into_iter().map(|(when, event)| text(screen.on(&Stamped { at: at(when), event }, SIZE))).collect();
     let line = screen.log_line(b"\x1b[0Ksection_end:1:fmt\r\x1b[0Kafter\n");
     assert_eq!(line, "after\n");
     assert!(!out.contains('\u{1b}'), "nothing has ended yet");
@@ -164,7 +164,7 @@ fn at_most_ten_annotations() {
     for event in
         (0..30).map(|i| Event::TaskFinished(bad(i))).chain([crate::report::over(xtask::verdict::Word::Failed, 1, 1)])
     {
-        out += &text(screen.on(&Stamped { at: at(1), event }));
+        out += &text(screen.on(&Stamped { at: at(1), event }, SIZE));
     }
     assert_eq!(out.matches("::error title=").count(), 10);
 }

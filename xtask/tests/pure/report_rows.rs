@@ -26,7 +26,7 @@ impl Show {
 
     fn on(&mut self, events: impl IntoIterator<Item = (u64, Event)>) {
         for (when, event) in events {
-            self.terminal.write(&text(self.screen.on(&Stamped { at: at(when), event })));
+            self.terminal.write(&text(self.screen.on(&Stamped { at: at(when), event }, self.size)));
         }
     }
 
@@ -120,7 +120,7 @@ fn more_tasks_than_rows() {
         other => (0, other),
     });
     for (when, event) in begun().into_iter().take(3).chain(starts) {
-        terminal.write(&text(screen.on(&Stamped { at: at(when), event })));
+        terminal.write(&text(screen.on(&Stamped { at: at(when), event }, SIZE)));
     }
     terminal.write(&screen.tick(at(166_000), SIZE, &mut |_| Vec::new()));
     check("rows.many", &terminal.text());
@@ -132,7 +132,7 @@ fn frames_and_heartbeats_come_when_they_are_due() {
         let mut screen = Screen::new(style, scene());
         assert_eq!(screen.due(), None, "nothing has happened yet");
         for (when, event) in two_run() {
-            screen.on(&Stamped { at: at(when), event });
+            screen.on(&Stamped { at: at(when), event }, SIZE);
         }
         let due = at(164_000) + every;
         assert_eq!(screen.due(), Some(due));
@@ -141,7 +141,7 @@ fn frames_and_heartbeats_come_when_they_are_due() {
         assert_ne!(screen.tick(due, SIZE, &mut |_| Vec::new()), "");
         assert_eq!(screen.due(), Some(due + every));
         for (when, event) in passed().into_iter().skip(5) {
-            screen.on(&Stamped { at: at(when), event });
+            screen.on(&Stamped { at: at(when), event }, SIZE);
         }
         assert_eq!(screen.due(), None, "the run is over");
     }
@@ -151,7 +151,7 @@ fn frames_and_heartbeats_come_when_they_are_due() {
 fn a_heartbeat_names_what_runs() {
     let mut screen = Screen::new(plain(), scene());
     for (when, event) in two_run() {
-        screen.on(&Stamped { at: at(when), event });
+        screen.on(&Stamped { at: at(when), event }, SIZE);
     }
     let mut beat = |now: u64| screen.tick(at(now), SIZE, &mut |_| panic!("no log is read without a terminal"));
     check("heartbeat", &(beat(194_500) + &beat(194_600) + &beat(224_500) + &beat(370_000)));

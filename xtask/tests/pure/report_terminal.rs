@@ -1,17 +1,24 @@
 //! As much of a terminal as the screen needs, so that tests see what a person would see. It panics at any control
 //! sequence that the screen is not meant to use.
 
+/// One line, and whether the next one goes on with it. Writing over a wrapped line leaves it wrapped, as in tmux.
+#[derive(Default)]
+struct Line {
+    cells: Vec<char>,
+    wrapped: bool,
+}
+
 pub struct Terminal {
     columns: usize,
     height: usize,
-    lines: Vec<Vec<char>>,
+    lines: Vec<Line>,
     row: usize,
     column: usize,
 }
 
 impl Terminal {
     pub fn new(columns: usize, height: usize) -> Self {
-        Self { columns, height, lines: vec![Vec::new()], row: 0, column: 0 }
+        Self { columns, height, lines: vec![Line::default()], row: 0, column: 0 }
     }
 
     pub fn write(&mut self, text: &str) {
@@ -44,42 +51,30 @@ impl Terminal {
         self.row += 1;
         self.column = 0;
         if self.row == self.lines.len() {
-            self.lines.push(Vec::new());
+            self.lines.push(Line::default());
         }
     }
 
     fn put(&mut self, c: char) {
         // Wide characters take two columns; those of the tests are told by their block.
-        let width = if c >= '\u{1100}' { 2 } else { 1 };
-        if self.column + width > self.columns {
+        let cells = if c >= '\u{1100}' { vec![c, '\0'] } else { vec![c] };
+        if self.column + cells.len() > self.columns {
+            self.lines[self.row].wrapped = true;
             self.feed();
         }
-        let line = &mut self.lines[self.row];
-        line.resize(line.len().max(self.column), ' ');
-        line.truncate(line.len().max(self.column));
-        if self.column < line.len() {
-            line[self.column] = c
-        } else {
-            line.push(c)
-        }
-        self.column += 1;
-        if width == 2 {
-            line.resize(line.len().max(self.column), ' ');
-            if self.column < line.len() {
-                line[self.column] = '\0'
-            } else {
-                line.push('\0')
-            }
-            self.column += 1;
-        }
+        let line = &mut self.lines[self.row].cells;
+        line.resize(line.len().max(self.column + cells.len()), ' ');
+        line[self.column..self.column + cells.len()].copy_from_slice(&cells);
+        self.column += cells.len();
     }
 
     fn sequence(&mut self, last: char, number: usize) {
         match last {
             'A' => self.row = self.row.saturating_sub(number).max(self.lines.len().saturating_sub(self.height)),
-            'K' => self.lines[self.row].truncate(self.column),
+            'K' => self.lines[self.row].cells.truncate(self.column),
             'J' => {
-                self.lines[self.row].truncate(self.column);
+                self.lines[self.row].cells.truncate(self.column);
+                self.lines[self.row].wrapped &= self.column > 0;
                 self.lines.truncate(self.row + 1);
             }
             'm' => {}
@@ -87,21 +82,21 @@ impl Terminal {
         }
     }
 
-    /// A new width, as terminals do it that wrap their lines anew.
+    /// A new size, as terminals do it that wrap their lines anew.
     pub fn resize(&mut self, columns: usize, height: usize) {
-        let lines = std::mem::replace(&mut self.lines, vec![Vec::new()]);
+        let lines = std::mem::replace(&mut self.lines, vec![Line::default()]);
         let row = self.row;
         (self.columns, self.height, self.row, self.column) = (columns, height, 0, 0);
         for (i, line) in lines.iter().enumerate() {
-            line.iter().filter(|&&c| c != '\0').for_each(|&c| self.put(c));
-            if i < row {
+            line.cells.iter().filter(|&&c| c != '\0').for_each(|&c| self.put(c));
+            if i < row && !line.wrapped {
                 self.feed();
             }
         }
     }
 
     pub fn text(&self) -> String {
-        let lines = self.lines.iter().map(|line| line.iter().filter(|&&c| c != '\0').collect::<String>() + "\n");
-        lines.collect::<String>().trim_end_matches('\n').to_owned() + "\n"
+        let text = |line: &Line| line.cells.iter().filter(|&&c| c != '\0').collect::<String>() + "\n";
+        self.lines.iter().map(text).collect::<String>().trim_end_matches('\n').to_owned() + "\n"
     }
 }
