@@ -96,7 +96,7 @@ impl Keeper {
         let mut tree = ProcessTree::new(order.run.clone(), outer.as_deref())?;
         let started = start(&mut tree, locks, order);
         let exit = match started {
-            Ok(lifeline) => self.watch(&mut tree, lifeline, locks, order, note, trouble),
+            Ok(lifeline) => self.watch(&mut tree, lifeline, locks, order, trouble),
             Err(why) => Err(why),
         };
         let swept = tree.sweep_all(sys::now() + SWEEP);
@@ -125,7 +125,6 @@ impl Keeper {
         mut lifeline: Lifeline,
         locks: &HeldLocks,
         order: &Order,
-        note: &mut dyn FnMut(&str),
         trouble: &mut Vec<String>,
     ) -> Result<Exit, String> {
         let give_up = locks.won.monotonic + order.deadline + BACKSTOP;
@@ -140,9 +139,7 @@ impl Keeper {
                         stopped.get_or_insert(stop);
                         lifeline.send(Message::Stop(stop));
                     }
-                    Wake::Suspend => {
-                        note("Ctrl-Z is ignored while the lock is held: others wait for it; Ctrl-C ends the run")
-                    }
+                    Wake::Suspend => lifeline.send(Message::Suspend),
                     Wake::Ready(_) => {
                         let (messages, gone) = lifeline.receive();
                         open = !gone;

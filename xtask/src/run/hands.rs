@@ -328,8 +328,13 @@ impl<'a> RunnerHands<'a> {
     fn look_for_stops(&mut self) {
         let (messages, gone) = self.lifeline.receive();
         for message in messages {
-            if let Message::Stop(signal) = message {
-                self.stop_asked(signal);
+            match message {
+                Message::Stop(signal) => self.stop_asked(signal),
+                Message::Suspend => {
+                    let text = "Ctrl-Z is ignored while the lock is held: others wait for it; Ctrl-C ends the run";
+                    self.tell(Event::Note { text: text.to_owned() });
+                }
+                Message::Progress { .. } => {}
             }
         }
         if gone && !self.keeper_gone {

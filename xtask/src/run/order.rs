@@ -65,6 +65,9 @@ pub struct Surface {
 pub enum Message {
     /// Keeper to runner: somebody asks to stop.
     Stop(Stop),
+    /// Keeper to runner: Ctrl-Z was pressed. The runner says that it changes nothing, since the screen is the runner's:
+    /// a line from elsewhere would stand between its rows.
+    Suspend,
     /// Runner to keeper: so many tasks have their verdict.
     Progress {
         /// With a verdict.
