@@ -318,8 +318,13 @@ fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
             command::lock::status(args.check, args.message_format == FormatArg::Json)
         }
         Command::InternalRunner { lifeline } => command::runner::run(lifeline),
-        Command::Plan(_)
-        | Command::Release(_)
+        Command::Plan(args) => command::plan::run(&command::plan::Request {
+            suite: args.suite,
+            selection: Selection { only: Vec::new(), profile: args.profile },
+            check_outer: args.check_outer,
+            json: args.message_format == FormatArg::Json,
+        }),
+        Command::Release(_)
         | Command::CheckReceipt(_)
         | Command::Report(_)
         | Command::Lock(LockCommand::Run(_))

@@ -2,6 +2,7 @@
 
 pub mod lock;
 pub mod outer;
+pub mod plan;
 pub mod preflight;
 pub mod runner;
 pub mod show;

@@ -1,43 +1,58 @@
-//! The limits that callers set around this program, as far as they can be seen: a run that they would cut must not start.
+//! The limits around this process that it can find out, and the refusal to start inside one that is too short.
 
 use std::time::Duration;
 
-use anyhow::Context as _;
-use xshell::{Shell, cmd};
+use anyhow::{Context as _, bail};
+use duct::cmd;
 
-use crate::plan::outer::{Outer, length, systemd_limit, systemd_unit, too_short};
+use crate::plan::outer::{Outer, systemd_limit, systemd_unit, too_short};
 use crate::suite::RunLimits;
 
-/// The shortest limit around this process, if any is known. Errors if one is too short for a run that waits for `queue`, or
-/// cannot be read; then nothing must be queued.
+/// How long systemd may take to say what a unit's limits are.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Refuses (with the text to show) if a limit around this process is too short for a run that waits up to `queue`: the
+/// one that the user named (`--outer`, else XTASK_OUTER), GitLab's CI_JOB_TIMEOUT, systemd's own. Gives the shortest that
+/// is known.
 pub fn check(
     run: &RunLimits,
     queue: Duration,
-    said: Option<Duration>,
-    suite_path: &str,
+    named: Option<Duration>,
+    suite: &str,
 ) -> anyhow::Result<Option<Duration>> {
-    let said = said.map(|length| Outer { length, from: "--outer (or XTASK_OUTER)".to_owned() });
-    let around: Vec<Outer> = said.into_iter().chain(gitlab()?).chain(systemd()).collect();
-    let wrong: Vec<String> = around.iter().filter_map(|outer| too_short(run, queue, outer, suite_path)).collect();
-    anyhow::ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    Ok(around.iter().map(|outer| outer.length).min())
+    let limits = around(named)?;
+    if let Some(text) = limits.iter().find_map(|outer| too_short(run, queue, outer, suite)) {
+        bail!(text);
+    }
+    Ok(limits.into_iter().map(|outer| outer.length).min())
 }
 
-fn gitlab() -> anyhow::Result<Option<Outer>> {
-    let from = "CI_JOB_TIMEOUT".to_owned();
-    let Ok(text) = std::env::var(&from) else { return Ok(None) };
-    let length = length(&text, Some(Duration::from_secs(1)));
-    let length = length.with_context(|| format!("{from}={text:?} is not a number of seconds"))?;
-    Ok(Some(Outer { length, from }))
+fn around(named: Option<Duration>) -> anyhow::Result<Vec<Outer>> {
+    let mut limits: Vec<Outer> = named.into_iter().map(|length| Outer { length, from: "--outer".to_owned() }).collect();
+    if let Some(text) = std::env::var_os("CI_JOB_TIMEOUT").filter(|text| !text.is_empty()) {
+        let seconds = text.to_str().and_then(|text| text.parse().ok());
+        let seconds =
+            seconds.with_context(|| format!("CI_JOB_TIMEOUT is {text:?} and should be a number of seconds"))?;
+        limits.push(Outer { length: Duration::from_secs(seconds), from: "CI_JOB_TIMEOUT".to_owned() });
+    }
+    limits.extend(systemd());
+    Ok(limits)
 }
 
-// What systemd does not say is not known: a session, a scope or a container has no such limit.
+// What cannot be found out is no limit: systemd may be absent, and a container shows the groups of another one.
 fn systemd() -> Option<Outer> {
+    std::env::var_os("INVOCATION_ID")?;
     let cgroup = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let (unit, users) = systemd_unit(&cgroup)?;
-    let manager = if users { "--user" } else { "--system" };
-    let shell = Shell::new().ok()?;
+    let (unit, own) = systemd_unit(&cgroup)?;
+    let manager = if own { "--user" } else { "--system" };
     let properties = "--property=Type,TimeoutStartUSec,RuntimeMaxUSec";
-    let shown = cmd!(shell, "systemctl {manager} show {properties} {unit}").quiet().ignore_stderr().read().ok()?;
-    systemd_limit(&shown)
+    let asked = cmd!("systemctl", manager, "show", properties, "--", unit);
+    let handle = asked.stdin_null().stderr_null().stdout_capture().unchecked().start().ok()?;
+    match handle.wait_timeout(PATIENCE) {
+        Ok(Some(output)) => systemd_limit(&String::from_utf8_lossy(&output.stdout)),
+        _ => {
+            let _ = handle.kill();
+            None
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod forge;
 pub mod json;
 mod lines;
 mod pen;
+pub mod plan;
 mod rows;
 mod scoreboard;
 pub mod screen;

@@ -1,4 +1,4 @@
-//! What is checked before anybody queues, on real files.
+//! What is checked before anybody queues, on real files; `plan` and the limits around a run.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use xtask::command::preflight::{self, Ready};
 use xtask::name::Name;
 use xtask::plan::{Machine, Selection};
 
-use crate::world::Folder;
+use crate::world::{Done, Folder, World};
 
 const HEAD: &str = "schema = 1\nrun.deadline = \"18m\"\ndefaults.deadline = \"1m\"\n"; // three lines
 
@@ -110,4 +110,132 @@ fn a_program_that_an_earlier_task_makes_need_not_be_there_yet() {
     let error =
         check(folder.path(), &suite.replace("needs = [\"between\"]", ""), &[]).expect_err("it may be made later");
     assert!(error.contains("task \"smoke\": program \"../out/app\" cannot be found"), "{error}");
+}
+
+/// queue 32m + run 28m + margin 2m: outer is 62m.
+const LIMITED: &str = "schema = 1
+[run]
+deadline = \"28m\"
+queue = \"32m\"
+[service.postgres]
+[task.check]
+command = \"true\"
+deadline = \"4m\"
+cpus = 2
+mutex = \"target\"
+[task.test]
+command = \"true\"
+deadline = \"6m\"
+cpus = \"all\"
+needs = [\"check\"]
+services = [\"postgres\"]
+[task.fmt]
+command = \"true\"
+deadline = \"30s\"
+[profile.quick]
+skip = [\"test\"]
+";
+
+fn outer(world: &World, file: &str, text: &str) -> Done {
+    world.write(file, text);
+    world.run(&["plan", "--check-outer", file])
+}
+
+#[test]
+fn plan_shows_tasks_limits_and_what_follows_and_takes_no_lock() {
+    let world = World::new(LIMITED);
+    let done = world.run(&["plan"]).expect(0);
+    assert_eq!(done.out, "");
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown = flat(&done.err);
+    for part in [
+        "suite ci/suite.toml sha256",
+        "3 tasks,",
+        "1 service",
+        "test all 6m - check + postgres (exclusive)",
+        "fmt 1 30s - -",
+        "queue 32m program's first line",
+        "run 28m lock held",
+        "outer 62m = queue + run + margin 2m.",
+        "ok every task at its whole deadline, scheduled as above: 10m",
+        "ok the queue budget 32m covers 1 run ahead of this one",
+    ] {
+        assert!(shown.contains(part), "no {part:?} in\n{}", done.err);
+    }
+    assert!(!world.repo.join("receipts").exists() && !world.repo.join("target").exists(), "plan leaves nothing behind");
+    let quick = world.run(&["plan", "--profile", "quick"]).expect(0).says("2 tasks of 3,");
+    assert!(!quick.err.contains("check + postgres"), "{}", quick.err);
+    world.run(&["plan", "--profile", "quik"]).expect(2).says("did you mean \"quick\"?");
+}
+
+#[test]
+fn plan_in_json_is_one_object_a_line_on_stdout() {
+    let world = World::new(LIMITED);
+    world.write("ci.yml", "timeout-minutes: 61 # xtask:outer=verify\n");
+    let done = world.run(&["plan", "--message-format", "json", "--check-outer", "ci.yml"]).expect(2);
+    let lines: Vec<serde_json::Value> = done.out.lines().map(|l| serde_json::from_str(l).expect("an object")).collect();
+    assert_eq!((&lines[0]["event"], &lines[0]["outer_ms"]), (&"plan".into(), &3_720_000.into()));
+    assert_eq!(lines[0]["tasks"][1]["needs"], serde_json::json!(["check"]));
+    let last = lines.last().expect("a line");
+    assert_eq!(
+        (&last["event"], &last["status"], &last["place"]),
+        (&"check".into(), &"fail".into(), &"ci.yml:1".into())
+    );
+}
+
+#[test]
+fn plan_warns_where_whole_deadlines_do_not_fit() {
+    let suite = "schema = 1\nrun.deadline = \"5m10s\"\ndefaults.deadline = \"2m\"\n[task.a]\ncommand = \"true\"\nmutex = \"m\"\n\
+                 [task.b]\ncommand = \"true\"\nmutex = \"m\"\n[task.c]\ncommand = \"true\"\nmutex = \"m\"\n";
+    let world = World::new(
+        &suite.replace("run.deadline", "run.cpus = 4\nrun.queue = \"1m\"\nrun.stop-grace = \"6s\"\nrun.deadline"),
+    );
+    let done = world.run(&["plan"]);
+    // On one CPU the work alone does not fit, which is an error and no warning.
+    if done.code == 0 {
+        done.says("warn  every task at its whole deadline, scheduled as above: 6m of")
+            .says("warn  stop-grace 6s + receipt does not fit")
+            .says("warn  the queue budget 1m covers 0 runs ahead");
+    } else {
+        done.expect(2).says("all deadlines times cpus make 6m on 1 cpu slots");
+    }
+}
+
+#[test]
+fn marked_limits_are_compared_to_the_minute() {
+    let world = World::new(LIMITED);
+    outer(&world, "ci.yml", "jobs:\n  timeout-minutes: 62 # xtask:outer=verify\n").expect(0).says("ok    ci.yml:2");
+    outer(&world, "ci.yml", "jobs:\n  timeout-minutes: 61 # xtask:outer=verify\n")
+        .expect(2)
+        .says("FAIL  ci.yml:2")
+        .says("timeout-minutes: 61      is 1m short; set 62")
+        .says("error: 1 outer limit does not match the plan");
+    outer(&world, "ci.yml", "timeout-minutes: ${{ x }} # xtask:outer=release\n").expect(2).says("cannot be read");
+    outer(&world, "Jenkinsfile", "stage\n").expect(0).says("note  Jenkinsfile").says("no line marked");
+    world.run(&["plan", "--check-outer", "gone.yml"]).expect(2).says("FAIL  gone.yml").says("cannot be read");
+}
+
+#[test]
+fn verify_refuses_to_start_inside_a_limit_that_is_too_short() {
+    let world = World::new(&LIMITED.replace("services = [\"postgres\"]", ""));
+    let refused = "outer is 62m (queue 32m + run 28m + margin 2m)";
+    let done = world.run(&["verify", "--outer", "61m"]).expect(2).says(refused).says("from     --outer 61m");
+    assert!(done.err.contains("nothing  was queued or run") && world.receipts().is_empty(), "{}", done.err);
+    let with = |name: &str, value: &str, args: &[&str]| {
+        let mut command = world.command(&[&["verify"], args].concat());
+        crate::world::Running::start(
+            {
+                command.env(name, value);
+                command
+            },
+            &world.folder,
+        )
+        .wait()
+    };
+    with("XTASK_OUTER", "61m", &[]).expect(2).says(refused);
+    with("CI_JOB_TIMEOUT", "3719", &[]).expect(2).says(refused).says("from     CI_JOB_TIMEOUT 61m59s");
+    with("CI_JOB_TIMEOUT", "an hour", &[]).expect(2).says("CI_JOB_TIMEOUT is \"an hour\"");
+    with("CI_JOB_TIMEOUT", "3720", &["--outer", "62m"]).expect(0);
+    with("XTASK_OUTER", "1m", &["--outer", "33m", "--queue", "3m"]).expect(0);
+    assert_eq!(world.receipts().len(), 2);
 }
