@@ -15,7 +15,7 @@ const MOST_STARTS: u64 = 20_000;
 
 /// Starts that the search may simulate for each millisecond that a perfect order could win: simulating one costs about
 /// 2 microseconds, so that searching never costs more than a small part of what there is to win.
-const STARTS_A_MILLISECOND: u64 = 50;
+const STARTS_A_MILLISECOND: u64 = 20;
 
 /// Tasks by index, the first in line first.
 pub fn order(plan: &Plan, jobs: &Arc<Jobs>) -> Vec<usize> {

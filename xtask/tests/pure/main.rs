@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod house;
+mod line;
 mod lock_wait;
 mod names;
+mod order;
 mod outer;
 mod plan;
 mod receipt;
@@ -13,4 +15,5 @@ mod report_hostile;
 mod report_rows;
 mod report_terminal;
 mod schedule;
+mod schedule_sim;
 mod suite;
