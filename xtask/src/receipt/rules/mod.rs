@@ -1,0 +1,234 @@
+//! The gate: rules by which a receipt is accepted or refused. A rule is a row of one table. All of them are judged, every
+//! reason is gathered, and a rule that cannot be judged refuses.
+
+mod run;
+mod suite;
+mod who;
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::signers::Signer;
+use super::statement::{ParseError, Receipt};
+use crate::name::Caller;
+use crate::suite::Suite;
+
+pub use who::{Seal, Source};
+
+/// One reason to refuse. `code` is the rule's id and stays what it is; the text is for people.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reason {
+    /// The rule.
+    pub code: &'static str,
+    /// What is wrong, in words.
+    pub text: String,
+    /// The same for programs: `want`, `got`, `task` …
+    pub facts: Map<String, Value>,
+}
+
+impl Reason {
+    /// The reason as one JSON object.
+    pub fn to_json(&self) -> Value {
+        let mut all =
+            Map::from_iter([("code".to_owned(), self.code.into()), ("text".to_owned(), self.text.clone().into())]);
+        all.extend(self.facts.clone());
+        Value::Object(all)
+    }
+}
+
+/// One rule: its id, the group it belongs to, and how it is judged.
+pub struct Rule {
+    /// Its id, the `code` of its reasons.
+    pub id: &'static str,
+    /// `bytes`, `who`, `what`, `suite`, `time`, `result` or `artifacts`.
+    pub group: &'static str,
+    judge: Judge,
+}
+
+enum Judge {
+    // Of the bytes and the signature alone.
+    Bytes(fn(&Gate, &mut Refusals)),
+    // Of what the receipt says.
+    Receipt(fn(&Receipt, &Gate, &mut Refusals)),
+}
+
+/// All that is known beside the receipt itself: what the gate wants, and what it found out.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    /// The receipt, as far as its bytes are one.
+    pub parsed: Result<Receipt, ParseError>,
+    /// The signature; none where unsigned receipts are accepted.
+    pub seal: Option<Seal>,
+    /// Now, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// The commit judged as people call it: `v2.8.0`, `HEAD`.
+    pub revision: String,
+    /// The id of that commit, if there is one.
+    pub commit: Option<String>,
+    /// The id of its tree.
+    pub tree: Option<String>,
+    /// How many commits it is ahead of the receipt's commit, if that is one of its ancestors.
+    pub ahead: Option<u64>,
+    /// The caller that is asked for: `release` for a tag.
+    pub caller: Option<Caller>,
+    /// Where the suite file is.
+    pub suite_path: String,
+    /// The suite at the commit judged, with the sha256 of its bytes; or why there is none.
+    pub suite: Result<(Suite, String), String>,
+    /// `--baseline`.
+    pub baseline: Option<Baseline>,
+    /// The ports of this machine: of the workstation, and of its worktrees.
+    pub ports: (u16, RangeInclusive<u16>),
+    /// `--max-age`; the suite's otherwise.
+    pub max_age: Option<Duration>,
+    /// `--archived`.
+    pub archived: bool,
+    /// The files to release, name and sha256 each; or why one cannot be read. None where nobody asked for them.
+    pub artifacts: Option<Vec<(String, Result<String, String>)>>,
+}
+
+/// What was in force at the baseline, and what the commit judged has instead.
+#[derive(Debug, Clone)]
+pub struct Baseline {
+    /// The revision as given.
+    pub revision: String,
+    /// Its suite, or why there is none.
+    pub suite: Result<Suite, String>,
+    /// Its signers and revoked keys, or why there are none.
+    pub signers: Result<(Vec<Signer>, Vec<Vec<u8>>), String>,
+    /// Those of the commit judged.
+    pub signers_now: Result<(Vec<Signer>, Vec<Vec<u8>>), String>,
+}
+
+/// The rules, in the order in which reasons are given.
+pub const RULES: &[Rule] = &[
+    bytes("receipt-form", "bytes", who::receipt_form),
+    bytes("signature-missing", "bytes", who::signature_missing),
+    bytes("signature-form", "bytes", who::signature_form),
+    bytes("signature-wrong", "bytes", who::signature_wrong),
+    bytes("signers-file", "who", who::signers_file),
+    bytes("revoked-file", "who", who::revoked_file),
+    bytes("signer-unknown", "who", who::signer_unknown),
+    bytes("signer-namespace", "who", who::signer_namespace),
+    bytes("signer-not-valid", "who", who::signer_not_valid),
+    bytes("signer-revoked", "who", who::signer_revoked),
+    rule("signer-role", "who", who::signer_role),
+    rule("caller", "who", who::caller),
+    rule("statement-type", "what", run::statement_type),
+    rule("predicate-type", "what", run::predicate_type),
+    rule("commit-mismatch", "what", run::commit_mismatch),
+    rule("tree-mismatch", "what", run::tree_mismatch),
+    rule("tree-dirty", "what", run::tree_dirty),
+    rule("tree-changed", "what", run::tree_changed),
+    rule("partial", "what", run::partial),
+    rule("ports", "what", run::ports),
+    rule("suite-unreadable", "suite", suite::unreadable),
+    rule("suite-changed", "suite", suite::changed),
+    rule("task-missing", "suite", suite::task_missing),
+    rule("task-extra", "suite", suite::task_extra),
+    rule("task-twice", "suite", suite::task_twice),
+    rule("task-command", "suite", suite::task_command),
+    rule("task-limit", "suite", suite::task_limit),
+    rule("task-weight", "suite", suite::task_weight),
+    rule("run-limit", "suite", suite::run_limit),
+    rule("services", "suite", suite::services),
+    rule("baseline-unreadable", "suite", suite::baseline_unreadable),
+    rule("task-dropped", "suite", suite::task_dropped),
+    rule("limit-raised", "suite", suite::limit_raised),
+    rule("signer-added", "suite", suite::signer_added),
+    rule("queue-budget", "time", run::queue_budget),
+    rule("run-deadline", "time", run::run_deadline),
+    rule("task-deadline", "time", run::task_deadline),
+    rule("clock-order", "time", run::clock_order),
+    rule("clock-drift", "time", run::clock_drift),
+    rule("too-old", "time", run::too_old),
+    rule("from-future", "time", run::from_future),
+    rule("task-verdict", "result", run::task_verdict),
+    rule("leftovers", "result", run::leftovers),
+    rule("result", "result", run::result),
+    rule("artifact-name", "artifacts", run::artifact_name),
+    rule("artifact-undeclared", "artifacts", suite::artifact_undeclared),
+    rule("artifact-missing", "artifacts", run::artifact_missing),
+    rule("artifact-unlisted", "artifacts", run::artifact_unlisted),
+    rule("artifact-digest", "artifacts", run::artifact_digest),
+];
+
+const fn bytes(id: &'static str, group: &'static str, judge: fn(&Gate, &mut Refusals)) -> Rule {
+    Rule { id, group, judge: Judge::Bytes(judge) }
+}
+
+const fn rule(id: &'static str, group: &'static str, judge: fn(&Receipt, &Gate, &mut Refusals)) -> Rule {
+    Rule { id, group, judge: Judge::Receipt(judge) }
+}
+
+/// Judges by every rule. Accepted if there is no reason.
+pub fn judge(gate: &Gate) -> Vec<Reason> {
+    let mut refusals = Refusals { rule: "", reasons: Vec::new() };
+    for rule in RULES {
+        refusals.rule = rule.id;
+        match rule.judge {
+            Judge::Bytes(judge) => judge(gate, &mut refusals),
+            Judge::Receipt(judge) => {
+                if let Some(receipt) = gate.readable() {
+                    judge(receipt, gate, &mut refusals);
+                }
+            }
+        }
+    }
+    // Whatever is wrong with the rules above: what ssh-keygen did not confirm is never accepted.
+    if refusals.reasons.is_empty() && !gate.seal.as_ref().is_none_or(Seal::confirmed) {
+        refusals.rule = "signature-wrong";
+        refusals.add("the signature was not checked");
+    }
+    refusals.reasons
+}
+
+impl Gate {
+    /// The receipt, also one in other bytes than its own: good enough to say what else is wrong, never to accept it.
+    pub fn readable(&self) -> Option<&Receipt> {
+        match &self.parsed {
+            Ok(receipt) => Some(receipt),
+            Err(ParseError::NotCanonical(receipt, _)) => Some(receipt),
+            Err(_) => None,
+        }
+    }
+
+    /// The suite at the commit judged. Where there is none, a rule of its own says so.
+    fn suite(&self) -> Option<&Suite> {
+        self.suite.as_ref().ok().map(|(suite, _)| suite)
+    }
+}
+
+/// Reasons as they are gathered.
+struct Refusals {
+    rule: &'static str,
+    reasons: Vec<Reason>,
+}
+
+impl Refusals {
+    fn add(&mut self, text: impl Into<String>) -> &mut Reason {
+        self.reasons.push(Reason { code: self.rule, text: text.into(), facts: Map::new() });
+        self.reasons.last_mut().expect("just pushed")
+    }
+
+    // Refuses unless both are the same.
+    fn same<T: PartialEq + Into<Value> + Clone>(&mut self, got: T, want: T, text: impl FnOnce() -> String) {
+        if got != want {
+            self.add(text()).fact("want", want).fact("got", got);
+        }
+    }
+}
+
+impl Reason {
+    fn fact(&mut self, name: &str, value: impl Into<Value>) -> &mut Self {
+        self.facts.insert(name.to_owned(), value.into());
+        self
+    }
+}
+
+// Ids as people compare them.
+fn short(id: &str) -> &str {
+    id.get(..7).unwrap_or(id)
+}
