@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -111,25 +111,27 @@ pub fn newest_of(root: &Path, commit: &str) -> Option<PathBuf> {
 /// The bytes of one regular file of at most 1 MiB, read once, without following a link at its end. A pipe, a folder, a device
 /// or a longer file is refused at once.
 pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let read = || -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut file = open(path)?.take(MAX_BYTES as u64 + 1);
+    file.read_to_end(&mut bytes).with_context(|| format!("{} cannot be read", path.display()))?;
+    if bytes.len() > MAX_BYTES {
+        bail!("{} cannot be read: longer than {MAX_BYTES} bytes", path.display());
+    }
+    Ok(bytes)
+}
+
+/// Opens a regular file to read it, without following a link at its end. Refuses everything else without waiting for it.
+pub fn open(path: &Path) -> anyhow::Result<File> {
+    let open = || -> io::Result<File> {
         // Without O_NONBLOCK opening a pipe that nobody writes to would wait for ever.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file =
             file.map_err(|e| if e.raw_os_error() == Some(libc::ELOOP) { io::Error::other("a link") } else { e })?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            bail!("not a regular file");
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("not a regular file"));
         }
-        if metadata.size() > MAX_BYTES as u64 {
-            bail!("longer than {MAX_BYTES} bytes");
-        }
-        let mut bytes = Vec::new();
-        file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-        if bytes.len() > MAX_BYTES {
-            bail!("longer than {MAX_BYTES} bytes");
-        }
-        Ok(bytes)
+        Ok(file)
     };
-    read().with_context(|| format!("{} cannot be read", path.display()))
+    open().with_context(|| format!("{} cannot be read", path.display()))
 }

@@ -215,6 +215,9 @@ pub struct CheckReceiptArgs {
     /// Accept a receipt without a signature
     #[arg(long)]
     pub unsigned: bool,
+    /// The suite file, relative to the repository's root; signers lie beside it
+    #[arg(long, value_name = "PATH", default_value = "ci/suite.toml")]
+    pub suite: String,
     /// human, json
     #[arg(long, value_enum, value_name = "F", default_value = "human", hide_possible_values = true)]
     pub message_format: FormatArg,
@@ -318,6 +321,7 @@ fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
             command::lock::status(args.check, args.message_format == FormatArg::Json)
         }
         Command::InternalRunner { lifeline } => command::runner::run(lifeline),
+        Command::CheckReceipt(args) => command::check_receipt::run(&check_receipt(args)),
         Command::Plan(args) => command::plan::run(&command::plan::Request {
             suite: args.suite,
             selection: Selection { only: Vec::new(), profile: args.profile },
@@ -325,7 +329,6 @@ fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
             json: args.message_format == FormatArg::Json,
         }),
         Command::Release(_)
-        | Command::CheckReceipt(_)
         | Command::Report(_)
         | Command::Lock(LockCommand::Run(_))
         | Command::Adopt(_) => anyhow::bail!("this command is not there yet"),
@@ -351,5 +354,20 @@ fn verify(args: VerifyArgs, begun: Clocks) -> command::verify::Request {
         surface: Surface { json: args.message_format == FormatArg::Json, colour },
         junit: args.junit,
         command: "cargo xtask verify".to_owned(),
+    }
+}
+
+fn check_receipt(args: CheckReceiptArgs) -> command::check_receipt::Request {
+    command::check_receipt::Request {
+        receipt: args.receipt,
+        commit: args.commit,
+        artifacts: args.artifact,
+        max_age: args.max_age,
+        archived: args.archived,
+        baseline: args.baseline,
+        signers: args.signers,
+        unsigned: args.unsigned,
+        suite: args.suite,
+        json: args.message_format == FormatArg::Json,
     }
 }

@@ -1,5 +1,7 @@
 //! One straight recipe per subcommand.
 
+pub mod check_receipt;
+pub mod gate;
 pub mod lock;
 pub mod outer;
 pub mod plan;
@@ -30,6 +32,11 @@ const HISTORY: usize = 20;
 /// A line for people. A closed stderr stops nobody: the run and its receipt matter more than the words about it.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// A line of data, on stdout.
+pub fn data(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 /// The suite file: its path relative to the repository's root where it lies below it, and its text. A path that is not

@@ -19,6 +19,7 @@ pub struct Selection {
     /// `--only`: these tasks and what they need; empty for all.
     pub only: Vec<TaskName>,
     /// `--profile`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Name>,
 }
 

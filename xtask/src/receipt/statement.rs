@@ -320,6 +320,8 @@ pub struct Program {
 /// Why bytes are no receipt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParseError {
+    /// There are no bytes: why.
+    Unreadable(String),
     /// More than `MAX_BYTES`.
     TooLong,
     /// No JSON of a receipt's fields and types; the text names the field, the line and the column.
@@ -334,7 +336,7 @@ impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => write!(f, "longer than {MAX_BYTES} bytes"),
-            Self::Malformed(why) => f.write_str(why),
+            Self::Unreadable(why) | Self::Malformed(why) => f.write_str(why),
             Self::NotCanonical(_, line) => {
                 write!(f, "written again it gives other bytes from line {line} on, so it is not as xtask wrote it")
             }

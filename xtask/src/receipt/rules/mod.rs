@@ -8,6 +8,7 @@ mod who;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::signers::Signer;
@@ -18,24 +19,15 @@ use crate::suite::Suite;
 pub use who::{Seal, Source};
 
 /// One reason to refuse. `code` is the rule's id and stays what it is; the text is for people.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Reason {
     /// The rule.
     pub code: &'static str,
     /// What is wrong, in words.
     pub text: String,
     /// The same for programs: `want`, `got`, `task` …
+    #[serde(flatten)]
     pub facts: Map<String, Value>,
-}
-
-impl Reason {
-    /// The reason as one JSON object.
-    pub fn to_json(&self) -> Value {
-        let mut all =
-            Map::from_iter([("code".to_owned(), self.code.into()), ("text".to_owned(), self.text.clone().into())]);
-        all.extend(self.facts.clone());
-        Value::Object(all)
-    }
 }
 
 /// One rule: its id, the group it belongs to, and how it is judged.
@@ -87,6 +79,8 @@ pub struct Gate {
     pub archived: bool,
     /// The files to release, name and sha256 each; or why one cannot be read. None where nobody asked for them.
     pub artifacts: Option<Vec<(String, Result<String, String>)>>,
+    /// What is wrong with the signed list of a release's files; none where nobody asked for it.
+    pub sums: Option<Vec<String>>,
 }
 
 /// What was in force at the baseline, and what the commit judged has instead.
@@ -104,6 +98,7 @@ pub struct Baseline {
 
 /// The rules, in the order in which reasons are given.
 pub const RULES: &[Rule] = &[
+    bytes("receipt-file", "bytes", who::receipt_file),
     bytes("receipt-form", "bytes", who::receipt_form),
     bytes("signature-missing", "bytes", who::signature_missing),
     bytes("signature-form", "bytes", who::signature_form),
@@ -153,6 +148,7 @@ pub const RULES: &[Rule] = &[
     rule("artifact-missing", "artifacts", run::artifact_missing),
     rule("artifact-unlisted", "artifacts", run::artifact_unlisted),
     rule("artifact-digest", "artifacts", run::artifact_digest),
+    rule("sums", "artifacts", run::sums),
 ];
 
 const fn bytes(id: &'static str, group: &'static str, judge: fn(&Gate, &mut Refusals)) -> Rule {

@@ -222,7 +222,14 @@ pub(super) fn result(receipt: &Receipt, _: &Gate, refusals: &mut Refusals) {
 }
 
 // A name that is written below a folder must stay there, on any system that unpacks it.
-pub(super) fn artifact_name(receipt: &Receipt, _: &Gate, refusals: &mut Refusals) {
+pub(super) fn artifact_name(receipt: &Receipt, gate: &Gate, refusals: &mut Refusals) {
+    let outputs: Vec<&String> = receipt.subject.outputs.keys().collect();
+    for (at, output) in outputs.iter().enumerate() {
+        // Only where it matters: a release puts them side by side.
+        if gate.artifacts.is_some() && outputs[..at].iter().any(|other| is_named(other, output)) {
+            refusals.add(format!("{output} has the name of another artifact")).fact("artifact", output.as_str());
+        }
+    }
     for name in receipt.subject.outputs.keys() {
         let plain = |part: &str| !matches!(part, "" | "." | "..");
         let bad = name.chars().any(|c| c.is_control() || matches!(c, '\\' | ':'));
@@ -272,4 +279,10 @@ pub(super) fn artifact_digest(receipt: &Receipt, gate: &Gate, refusals: &mut Ref
 fn is_named(output: &str, name: &str) -> bool {
     let base = |path: &str| path.rsplit('/').next().map(str::to_owned);
     base(output) == base(name)
+}
+
+pub(super) fn sums(_: &Receipt, gate: &Gate, refusals: &mut Refusals) {
+    for why in gate.sums.iter().flatten() {
+        refusals.add(why.as_str());
+    }
 }

@@ -5,7 +5,7 @@ use crate::name::Caller;
 use crate::receipt::signers::{
     Fault, RECEIPT_NAMESPACE, Signature, Signer, parse_revoked, parse_signature, parse_signers,
 };
-use crate::receipt::statement::Receipt;
+use crate::receipt::statement::{ParseError, Receipt};
 use crate::time::utc;
 
 /// A file of the gate: where it comes from, as people call it, and its bytes or why there are none.
@@ -105,9 +105,16 @@ impl Seal {
     }
 }
 
+pub(super) fn receipt_file(gate: &Gate, refusals: &mut Refusals) {
+    if let Err(ParseError::Unreadable(why)) = &gate.parsed {
+        refusals.add(why.as_str());
+    }
+}
+
 pub(super) fn receipt_form(gate: &Gate, refusals: &mut Refusals) {
-    if let Err(error) = &gate.parsed {
-        refusals.add(error.to_string());
+    match &gate.parsed {
+        Ok(_) | Err(ParseError::Unreadable(_)) => {}
+        Err(error) => drop(refusals.add(error.to_string())),
     }
 }
 
