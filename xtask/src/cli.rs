@@ -328,10 +328,9 @@ fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
             check_outer: args.check_outer,
             json: args.message_format == FormatArg::Json,
         }),
-        Command::Release(_)
-        | Command::Report(_)
-        | Command::Lock(LockCommand::Run(_))
-        | Command::Adopt(_) => anyhow::bail!("this command is not there yet"),
+        Command::Release(_) | Command::Report(_) | Command::Lock(LockCommand::Run(_)) | Command::Adopt(_) => {
+            anyhow::bail!("this command is not there yet")
+        }
         Command::InternalService => crate::service::host::main().map(|()| Exit::Passed),
     }
 }
