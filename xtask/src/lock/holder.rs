@@ -84,19 +84,6 @@ impl Drop for HeldLock {
     }
 }
 
-/// The lock as the runner has it: a copy of the socket that keeps the port while the runner lives, and nothing more.
-#[must_use = "the copy is closed once this is dropped"]
-#[derive(Debug)]
-pub struct RunnersCopy {
-    _listener: OwnedFd,
-}
-
-impl From<OwnedFd> for RunnersCopy {
-    fn from(listener: OwnedFd) -> Self {
-        Self { _listener: listener }
-    }
-}
-
 // One connection.
 struct Client {
     socket: Socket,

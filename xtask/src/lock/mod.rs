@@ -15,7 +15,7 @@ mod waiter;
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::event::Event;
@@ -25,14 +25,11 @@ use crate::time::{Clocks, Moment, millis};
 use crate::verdict::{Exit, Stop};
 
 use banner::{Asking, Claim};
-pub use holder::{HeldLock, RunnersCopy, namespace};
+pub use holder::{HeldLock, namespace};
 pub use port::{PortError, Ports};
 use wait::{Failure, Step, Stranger, Wait};
 use waiter::Hands;
 pub use waiter::StopAsked;
-
-/// The variable that tells a process which runs it is a part of: `RUN/TASK`, outermost first, joined by `:`.
-pub const MARK: &str = "XTASK_MARK";
 
 /// Which lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +112,13 @@ pub enum NotHeld {
         /// The reason.
         error: io::Error,
     },
+    /// The folder to hold cannot be looked at, so it has no port.
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
 }
 
 impl NotHeld {
@@ -124,7 +128,7 @@ impl NotHeld {
             Self::BudgetSpent { .. } => Exit::NoLock,
             Self::Cancelled(stop) => Exit::Cancelled(*stop),
             Self::Foreign { .. } => Exit::Foreign,
-            Self::Nested { .. } | Self::Bind { .. } => Exit::Usage,
+            Self::Nested { .. } | Self::Bind { .. } | Self::Folder { .. } => Exit::Usage,
         }
     }
 }
@@ -139,6 +143,7 @@ impl fmt::Display for NotHeld {
                 "this call is a part of run {run}, which holds the {scope} lock itself ({who}): it would wait for its own \
                  end; call the command itself in place of xtask"
             ),
+            Self::Folder { folder, error } => write!(f, "cannot look at {}: {error}", folder.display()),
             Self::Bind { port, error } => write!(f, "cannot listen on 127.0.0.1:{port}: {error}"),
         }
     }
@@ -177,7 +182,7 @@ pub fn acquire_both(
     patience: &Patience,
     tell: &mut dyn FnMut(Event),
 ) -> Result<HeldLocks, NotHeld> {
-    let port = ports.worktree_for(folder).map_err(|error| NotHeld::Bind { port: *ports.worktrees.start(), error })?;
+    let port = ports.worktree_for(folder).map_err(|error| NotHeld::Folder { folder: folder.to_owned(), error })?;
     let worktree = acquire(Scope::Worktree, port, identity, patience, tell)?;
     let longest = patience.budget + identity.deadline;
     let gone = patience.began.wall_ms + millis(longest);

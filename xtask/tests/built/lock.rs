@@ -1,60 +1,16 @@
 //! The lock between real sockets: who gets it, who waits, who is told what.
 
-use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
 use xtask::event::Event;
-use xtask::lock::{self, HeldLock, Identity, NotHeld, Patience, Scope, StopAsked};
-use xtask::name::RunId;
+use xtask::lock::{self, Identity, NotHeld, Patience, StopAsked};
 use xtask::sys;
 use xtask::verdict::{Exit, Stop};
 
-use crate::world::Ports;
-
-/// An identity that no other has.
-pub fn identity(caller: &str) -> Identity {
-    Identity {
-        run: RunId::new(sys::clocks().wall_ms / 1000, sys::random().expect("random bits")),
-        caller: caller.to_owned(),
-        repository: Some("acme/orders".to_owned()),
-        folder: "/work/orders".to_owned(),
-        commit: None,
-        command: "cargo xtask verify".to_owned(),
-        deadline: Duration::from_secs(3600),
-    }
-}
-
-/// One acquire with a request to stop that the test controls.
-pub struct Caller {
-    pub identity: Identity,
-    pub mark: String,
-    pub budget: Duration,
-    pub said: RefCell<Vec<String>>,
-}
-
-impl Caller {
-    pub fn new(caller: &str, budget: Duration) -> Self {
-        Self { identity: identity(caller), mark: String::new(), budget, said: RefCell::default() }
-    }
-
-    pub fn acquire(&self, port: u16) -> Result<HeldLock, NotHeld> {
-        let (never, _keep) = std::io::pipe().expect("a pipe");
-        self.acquire_unless(port, StopAsked { fd: never.as_fd(), which: &|| None })
-    }
-
-    pub fn acquire_unless(&self, port: u16, stop: StopAsked) -> Result<HeldLock, NotHeld> {
-        let patience = Patience { began: sys::clocks(), budget: self.budget, stop, mark: &self.mark };
-        lock::acquire(Scope::Workstation, port, &self.identity, &patience, &mut |event| {
-            let Event::Queued { text, .. } = event else { panic!("{event:?} is no news of a wait") };
-            self.said.borrow_mut().extend(text);
-        })
-    }
-}
-
-/// Longer than any test waits.
-pub const LONG: Duration = Duration::from_secs(60);
+use crate::lock_caller::{Caller, LONG, identity};
+use crate::world::{Folder, Ports};
 
 #[test]
 fn one_holds_the_other_is_told_who_and_spends_its_budget() {
@@ -94,7 +50,7 @@ fn a_stop_ends_the_wait_and_frees_nobody_elses_lock() {
 
 #[test]
 fn a_folder_has_one_port_whatever_it_is_called() {
-    let folder = crate::world::Folder::new();
+    let folder = Folder::new();
     let real = folder.path().join("real");
     std::fs::create_dir(&real).expect("a folder");
     let link = folder.path().join("link");
@@ -104,4 +60,160 @@ fn a_folder_has_one_port_whatever_it_is_called() {
     assert_eq!(port(&real), port(&link));
     assert_eq!(port(&real), port(&real.join("../link/.")));
     assert!(ports.worktree_for(&real.join("none")).is_err());
+}
+
+#[test]
+fn a_part_of_the_holders_own_run_is_refused() {
+    let ports = Ports::take(2);
+    let outer = Caller::new("local", LONG);
+    let _held = outer.acquire(ports.first).expect("free");
+    let mut inner = Caller::new("local", LONG);
+    inner.mark = format!("r-20260101-000000-00000000/a:{}/test", outer.identity.run);
+    let refused = inner.acquire(ports.first).expect_err("it would wait for itself");
+    assert_eq!(refused.exit(), Exit::Usage);
+    let text = refused.to_string();
+    assert!(text.contains(outer.identity.run.as_str()) && text.contains("acme/orders"), "{text}");
+    // Another port, as in the tests of a suite, is no nesting.
+    let _other = inner.acquire(ports.first + 1).expect("free");
+}
+
+/// Ports of a machine on which every folder has the same.
+fn machine(ports: &Ports) -> lock::Ports {
+    lock::Ports { workstation: ports.first, worktrees: ports.first + 1..=ports.first + 1 }
+}
+
+fn acquire_both(
+    ports: &lock::Ports,
+    folder: &Path,
+    identity: &Identity,
+    budget: Duration,
+) -> (Result<lock::HeldLocks, NotHeld>, Vec<Event>) {
+    let (never, _keep) = std::io::pipe().expect("a pipe");
+    let stop = StopAsked { fd: never.as_fd(), which: &|| None };
+    let patience = Patience { began: sys::clocks(), budget, stop, mark: "" };
+    let mut events = Vec::new();
+    let held = lock::acquire_both(ports, folder, identity, &patience, &mut |event| events.push(event));
+    (held, events)
+}
+
+/// Scope, text and time waited of each piece of news.
+fn news(events: &[Event]) -> Vec<(&str, String, Duration)> {
+    let one = |event| match event {
+        &Event::Queued { ref scope, ref text, waited, .. } => (scope.as_str(), text.join("\n"), waited),
+        other => panic!("{other:?} is no news of a wait"),
+    };
+    events.iter().map(one).collect()
+}
+
+#[test]
+fn nobody_holds_the_machine_while_it_waits_for_a_folder() {
+    let (ports, folder) = (Ports::take(2), Folder::new());
+    let _folder_is_held = Caller::new("ci", LONG).acquire(ports.first + 1).expect("free");
+    let (machine, path) = (machine(&ports), folder.path().to_owned());
+    let waits = std::thread::spawn(move || acquire_both(&machine, &path, &identity("local"), Duration::from_secs(2)));
+    while !waits.is_finished() {
+        let free = lock::port::listen(ports.first).expect("no error");
+        assert!(free.is_some(), "the machine is held");
+        drop(free);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (held, events) = waits.join().expect("no panic");
+    assert_eq!(held.expect_err("the folder is held").exit(), Exit::NoLock);
+    assert_eq!(news(&events)[0].0, "worktree");
+}
+
+#[test]
+fn both_waits_share_one_budget_and_a_failure_frees_the_folder() {
+    let (ports, folder) = (Ports::take(2), Folder::new());
+    let _machine_is_held = Caller::new("ci", LONG).acquire(ports.first).expect("free");
+    let folder_is_held = Caller::new("ci", LONG).acquire(ports.first + 1).expect("free");
+    let (machine, path) = (machine(&ports), folder.path().to_owned());
+    let budget = Duration::from_secs(4);
+    let waits = std::thread::spawn(move || acquire_both(&machine, &path, &identity("local"), budget));
+    std::thread::sleep(Duration::from_secs(1));
+    drop(folder_is_held);
+    // While it waits for the machine, it says so to those who wait for the folder.
+    let mut said = String::new();
+    crate::world::until("the waiter to hold its folder", || {
+        if waits.is_finished() {
+            return true;
+        }
+        let caller = Caller::new("other", Duration::ZERO);
+        drop(caller.acquire(ports.first + 1));
+        said = caller.said.take().concat();
+        said.contains("it waits for the workstation itself")
+    });
+    assert!(said.contains("it waits for the workstation itself"), "{said}");
+    let (held, events) = waits.join().expect("no panic");
+    assert_eq!(held.expect_err("the machine is held").exit(), Exit::NoLock);
+    let news = news(&events);
+    let machine = news.iter().find(|(scope, ..)| *scope == "workstation").expect("it waited for the machine");
+    assert!(machine.2 >= Duration::from_secs(1), "a budget of its own: {news:?}");
+    let _free = Caller::new("ci", Duration::from_secs(5)).acquire(ports.first + 1).expect("free again");
+}
+
+#[test]
+fn a_folder_that_is_not_there_has_no_lock() {
+    let (ports, folder) = (Ports::take(2), Folder::new());
+    let gone = folder.path().join("gone");
+    let refused = acquire_both(&machine(&ports), &gone, &identity("local"), LONG).0.expect_err("nothing to hold");
+    assert_eq!(refused.exit(), Exit::Usage);
+    assert!(refused.to_string().contains(&gone.display().to_string()), "{refused}");
+}
+
+#[test]
+fn a_port_that_may_not_be_listened_on_is_an_error_at_once() {
+    // Ports below 1024 are root's, and no address but the machine's own can be bound: either is no "in use".
+    if nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let refused = Caller::new("local", LONG).acquire(1).expect_err("not ours to listen on");
+    assert_eq!(refused.exit(), Exit::Usage, "{refused}");
+}
+
+#[test]
+fn both_locks_say_how_far_the_run_is() {
+    let (ports, folder) = (Ports::take(2), Folder::new());
+    let (held, events) = acquire_both(&machine(&ports), folder.path(), &identity("local"), Duration::ZERO);
+    let held = held.expect("both are free");
+    assert!(events.is_empty(), "{events:?}");
+    held.set_progress(3, 7);
+    for port in [ports.first, ports.first + 1] {
+        let caller = Caller::new("other", Duration::ZERO);
+        caller.acquire(port).expect_err("held");
+        assert!(caller.said.borrow()[0].contains("3 of 7 tasks done"), "{:?}", caller.said);
+    }
+}
+
+#[test]
+fn a_thousand_and_one_folders_collide_and_the_pair_takes_turns() {
+    let folder = Folder::new();
+    let mut first_at = std::collections::HashMap::new();
+    let derived = lock::Ports { workstation: 9_999, worktrees: 10_000..=10_999 };
+    let mut pairs = Vec::new();
+    for number in 0..1001 {
+        let path = folder.path().join(number.to_string());
+        std::fs::create_dir(&path).expect("a folder");
+        let port = derived.worktree_for(&path).expect("a port");
+        if let Some(other) = first_at.insert(port, path.clone()) {
+            pairs.push((port, other, path));
+        }
+    }
+    // Of the pairs that there must be, one whose port no other test has now.
+    let found = pairs.into_iter().find_map(|(port, a, b)| Some((Ports::keep(port)?, a, b)));
+    let (kept, a, b) = found.expect("1,001 folders share 1,000 ports");
+    let workstation = Ports::take(1);
+    let machine = lock::Ports { workstation: workstation.first, ..derived };
+    assert_eq!(machine.worktree_for(&a).expect("a port"), kept.first);
+    let identity = |folder: &Path| Identity { folder: folder.display().to_string(), ..identity("local") };
+    let (held, _) = acquire_both(&machine, &a, &identity(&a), Duration::ZERO);
+    let held = held.expect("free");
+    let (refused, events) = acquire_both(&machine, &b, &identity(&b), Duration::from_secs(1));
+    assert_eq!(refused.expect_err("it waits, and takes no other port").exit(), Exit::NoLock);
+    let text = &news(&events)[0].1;
+    let why = format!("it holds another folder, {}, that shares port {} with {}", a.display(), kept.first, b.display());
+    assert!(text.contains(&why), "no {why:?} in {text}");
+    drop(held);
+    let (held, _) = acquire_both(&machine, &b, &identity(&b), LONG);
+    drop(held.expect("its turn"));
 }

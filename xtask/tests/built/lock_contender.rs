@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::lock::Caller;
+use crate::lock_caller::Caller;
 
 const PORT: &str = "XTASK_TEST_LOCK_PORT";
 

@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 use xtask::lock::{HeldLock, NotHeld, StopAsked};
 use xtask::verdict::{Exit, Stop};
 
-use crate::lock::{Caller, LONG};
+use crate::lock_caller::{Caller, LONG};
 use crate::world::{Folder, Ports, Running, World};
 
 fn address(port: u16) -> SocketAddrV4 {

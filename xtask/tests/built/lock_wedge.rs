@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 
 use xtask::lock::port;
 
-use crate::lock::{Caller, LONG};
+use crate::lock_caller::{Caller, LONG};
 use crate::lock_contender::Contender;
 use crate::world::{Ports, until};
 

@@ -4,8 +4,11 @@
 
 mod archive;
 mod lock;
+mod lock_caller;
 mod lock_contender;
+mod lock_exclusion;
 mod lock_foreign;
+mod lock_storm;
 mod lock_wedge;
 mod plan;
 mod postgres;

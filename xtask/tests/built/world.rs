@@ -35,6 +35,11 @@ impl Ports {
         }
         panic!("no {count} free ports in a row");
     }
+
+    /// That very port, if no other test has it.
+    pub fn keep(port: u16) -> Option<Self> {
+        reserve(port).map(|keep| Self { first: port, _keep: vec![keep] })
+    }
 }
 
 fn reserve(port: u16) -> Option<Socket> {
