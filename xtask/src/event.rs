@@ -31,6 +31,9 @@ pub enum Event {
         scope: String,
         /// The port.
         port: u16,
+        /// What the holder says of itself, if there is one that answers.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        holder: Option<Box<Claim>>,
         /// Who or what is there, for people.
         text: Vec<String>,
         /// How long the run has waited, of what budget.
@@ -142,6 +145,65 @@ pub enum Event {
         /// The exit code.
         exit_code: u8,
     },
+}
+
+/// What a holder says of itself. Everything may be missing: other versions say other things.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Claim {
+    /// `workstation` or `worktree`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// The run's identity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// `local`, `ci`, `release`, `lock run` …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
+    /// The user's name, or number where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The Linux distribution, as WSL names it or else as it names itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<String>,
+    /// The repository's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+    /// The working directory that it holds or works in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// The commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// What it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Its process id, which means something inside `pid_namespace` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u64>,
+    /// Its pid namespace: `pid:[4026531836]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid_namespace: Option<String>,
+    /// When it won, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// When it will be gone at the latest, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_at_ms: Option<u64>,
+    /// Whether it holds the folder and waits for the workstation itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued: Option<bool>,
+    /// Tasks that are done …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done: Option<u64>,
+    /// … of so many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u64>,
+    /// How many wait for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<u64>,
+    /// Since when the longest waiting one waits, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_since_ms: Option<u64>,
 }
 
 /// All there is to say of a task that has its verdict.

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use crate::event::{Event, Stamped};
 use crate::record::Record;
-use crate::report::{Outside, Piece, Scene, Screen, Size, Style, json};
+use crate::report::{FRAME, Outside, Piece, Scene, Screen, Size, Style, json};
 use crate::run::hands::Observer;
 use crate::run::order::Surface;
 use crate::sys;
@@ -107,6 +108,29 @@ impl Observer for Show {
     fn wake_at(&self) -> Option<Moment> {
         if self.json { None } else { self.screen.due() }
     }
+}
+
+/// Does something that blocks, and redraws the rows meanwhile where there are some.
+pub fn while_drawing<T>(show: &Mutex<Show>, work: impl FnOnce() -> T) -> T {
+    if !open(show).screen.has_rows() {
+        return work();
+    }
+    std::thread::scope(|scope| {
+        let (over, wait) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            while wait.recv_timeout(FRAME) == Err(mpsc::RecvTimeoutError::Timeout) {
+                open(show).tick(sys::now());
+            }
+        });
+        let done = work();
+        drop(over);
+        done
+    })
+}
+
+/// The show behind its lock. That somebody panicked while showing something spoils nothing.
+pub fn open(show: &Mutex<Show>) -> MutexGuard<'_, Show> {
+    show.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn size() -> Size {

@@ -1,6 +1,7 @@
 //! `verify`: check what can be checked for free, wait for the locks, run the suite, say how it went.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -20,7 +21,7 @@ use crate::verdict::{Exit, Word};
 use crate::{archive, sys};
 
 use super::say;
-use super::show::Show;
+use super::show::{self, Show};
 
 /// What the user asked for.
 #[derive(Debug, Clone)]
@@ -80,7 +81,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     let names = (request.command.as_str(), suite_path.as_str());
     let mut scene = Scene::new(names, (&ready.suite, &ready.plan), &past, request.begun);
     (scene.queue_budget, scene.outer) = (budget, outer);
-    let mut show = Show::new(request.surface, scene, &repo.root);
+    let show = Mutex::new(Show::new(request.surface, scene, &repo.root));
     let identity = Identity {
         run: run.clone(),
         caller: request.caller.to_string(),
@@ -91,7 +92,10 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         deadline: ready.suite.run.deadline,
     };
     let keeper = Keeper::new().context("signals cannot be caught")?;
-    let held = keeper.hold(&ports, &repo.root, &identity, (request.begun, budget), &mut |event| show.tell(event));
+    let mut tell = |event| show::open(&show).tell(event);
+    let held =
+        show::while_drawing(&show, || keeper.hold(&ports, &repo.root, &identity, (request.begun, budget), &mut tell));
+    let show = show.into_inner().unwrap_or_else(PoisonError::into_inner);
     let locks = match held {
         Ok(locks) => locks,
         Err(why) => {

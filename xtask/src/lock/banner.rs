@@ -6,6 +6,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
+pub use crate::event::Claim;
+
 /// What every holder's line begins with, in every version there will be.
 pub const PREFIX: &[u8] = b"xtask-lock/";
 
@@ -17,65 +19,6 @@ pub const ANSWER_MAX: usize = 512;
 
 /// Most characters of one text that a holder says of itself; of a folder or a command, twice as many.
 const CLAIM_MAX: usize = 80;
-
-/// What a holder says of itself. Everything may be missing: other versions say other things.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Claim {
-    /// `workstation` or `worktree`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scope: Option<String>,
-    /// The run's identity.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run: Option<String>,
-    /// `local`, `ci`, `release`, `lock run` …
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub caller: Option<String>,
-    /// The user's name, or number where it has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// The Linux distribution, as WSL names it or else as it names itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub distribution: Option<String>,
-    /// The repository's name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub repository: Option<String>,
-    /// The working directory that it holds or works in.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub folder: Option<String>,
-    /// The commit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub commit: Option<String>,
-    /// What it runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
-    /// Its process id, which means something inside `pid_namespace` only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pid: Option<u64>,
-    /// Its pid namespace: `pid:[4026531836]`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pid_namespace: Option<String>,
-    /// When it won, in milliseconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since_ms: Option<u64>,
-    /// When it will be gone at the latest, in milliseconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub free_at_ms: Option<u64>,
-    /// Whether it holds the folder and waits for the workstation itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queued: Option<bool>,
-    /// Tasks that are done …
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub done: Option<u64>,
-    /// … of so many.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tasks: Option<u64>,
-    /// How many wait for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<u64>,
-    /// Since when the longest waiting one waits, in milliseconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting_since_ms: Option<u64>,
-}
 
 impl Claim {
     /// The whole line of a holder that says this, newline included.

@@ -27,7 +27,7 @@ use crate::verdict::{Exit, Stop};
 use banner::{Asking, Claim};
 pub use holder::{HeldLock, namespace};
 pub use port::{PortError, Ports};
-use wait::{Failure, Step, Stranger, Wait};
+use wait::{Failure, News, Step, Stranger, Wait};
 use waiter::Hands;
 pub use waiter::StopAsked;
 
@@ -240,7 +240,11 @@ pub fn acquire(
         if let Some(news) = news {
             let now = sys::clocks();
             let (scope, text) = (scope.to_string(), news::lines(&news, &scene(now)));
-            tell(Event::Queued { scope, port, text, waited: now.monotonic.since(began), budget });
+            let holder = match news {
+                News::Held { claim, .. } => Some(claim),
+                News::NotAccepted | News::NoAnswer(_) => None,
+            };
+            tell(Event::Queued { scope, port, holder, text, waited: now.monotonic.since(began), budget });
         }
         match next {
             Step::Keep => {

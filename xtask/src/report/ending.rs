@@ -12,7 +12,7 @@ use super::{Row, Surface};
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::TaskName;
 use crate::time::{Human, utc_clock};
-use crate::verdict::{Limit, Verdict, Word};
+use crate::verdict::{Limit, Stop, Verdict, Word};
 
 /// The ending for a `RunFinished`; nothing for any other event.
 pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
@@ -157,9 +157,9 @@ fn counts(board: &Scoreboard) -> String {
 fn sender(board: &Scoreboard, pen: &Pen) -> String {
     let Some((at, signal)) = board.stopped else { return "cancelled".to_owned() };
     let from = match pen.style.surface {
-        Surface::Terminal => " from the terminal",
+        Surface::Terminal if signal == Stop::Int => " from the terminal",
         Surface::GitHub { .. } => " from the runner (job cancelled or its timeout-minutes)",
-        Surface::GitLab | Surface::Plain => "",
+        Surface::Terminal | Surface::GitLab | Surface::Plain => "",
     };
     let asked = at.since(board.scene.began.monotonic);
     let outer = board.scene.outer.filter(|&outer| asked + Duration::from_secs(1) >= outer);

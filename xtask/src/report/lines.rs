@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::ending;
 use super::forge;
 use super::pen::{Pen, Tone, whole};
-use super::rows::width;
+use super::queue::Queue;
 use super::scoreboard::{Scoreboard, Stopping};
 use super::{Piece, Scene, Style, Surface, clean};
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::TaskName;
 use crate::time::{Human, Moment, utc_clock};
-use crate::verdict::{Limit, Verdict};
+use crate::verdict::{Limit, Reason, Verdict};
 
 /// How often a heartbeat is due where there is no terminal.
 pub const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -25,19 +25,11 @@ pub(super) const QUOTE_MAX: usize = 300;
 pub struct Lines {
     pub(super) board: Scoreboard,
     pub(super) pen: Pen,
-    /// The lock that the run waits for: as it was said last, and since when it waits with what budget.
-    queued: Option<Queue>,
+    /// The lock that the run waits for.
+    pub(super) queued: Option<Queue>,
     /// Annotations for the end, outside of every group.
     annotations: Vec<String>,
     fences: u32,
-}
-
-#[derive(Debug)]
-struct Queue {
-    lock: String,
-    text: Vec<String>,
-    since: Moment,
-    budget: Duration,
 }
 
 impl Lines {
@@ -52,13 +44,22 @@ impl Lines {
         let stopping = self.board.on(stamped);
         let at = stamped.at;
         let text = match &stamped.event {
-            Event::Queued { scope, port, text, waited, budget } => {
-                self.queued(at, format!("{scope} lock 127.0.0.1:{port}"), text, *waited, *budget)
+            Event::Queued { text, .. } => {
+                self.queued = Queue::new(stamped, self.board.wall_ms(at));
+                match text.split_first() {
+                    // A terminal has it in its rows.
+                    Some((first, more)) if !self.pen.terminal() => {
+                        let clean = |line: &String| clean::line(line.as_bytes(), QUOTE_MAX);
+                        let first = self.say(at, "Waiting", Tone::Warn, &clean(first));
+                        more.iter().fold(first, |out, line| out + &self.pen.more(&clean(line)))
+                    }
+                    _ => String::new(),
+                }
             }
             Event::Acquired { queue } => {
                 let lock = "workstation lock";
-                let queued =
-                    if self.queued.is_some() { format!(" after {} in queue", Human(*queue)) } else { String::new() };
+                let waited = self.queued.is_some() || *queue >= Duration::from_secs(1);
+                let queued = if waited { format!(" after {} in queue", Human(*queue)) } else { String::new() };
                 self.say(at, "Acquired", Tone::Good, &format!("{lock}{queued}"))
             }
             Event::Note { text } => self.say(at, "Note", Tone::Warn, &clean::line(text.as_bytes(), QUOTE_MAX)),
@@ -142,39 +143,6 @@ impl Lines {
         names.join(", ")
     }
 
-    fn queued(&mut self, at: Moment, lock: String, text: &[String], waited: Duration, budget: Duration) -> String {
-        let text: Vec<String> = text.iter().map(|line| clean::line(line.as_bytes(), QUOTE_MAX)).collect();
-        let since = Moment::from_nanos(at.as_nanos().saturating_sub(waited.as_nanos() as u64));
-        let said = match text.split_first() {
-            Some((first, more)) if !self.pen.terminal() => {
-                let first = self.say(at, "Waiting", Tone::Warn, first);
-                more.iter().fold(first, |out, line| out + &self.pen.more(line))
-            }
-            _ => String::new(),
-        };
-        self.queued = Some(Queue { lock, text, since, budget });
-        said
-    }
-
-    /// What the run waits for, as rows of a terminal; empty when it does not wait.
-    pub(super) fn waiting_rows(&self, now: Moment, columns: usize) -> Vec<(Option<Tone>, String)> {
-        let Some(queue) = &self.queued else { return Vec::new() };
-        let times = format!("{} of {}", whole(now.since(queue.since)), Human(queue.budget));
-        let mut rows = vec![(Some(Tone::Warn), format!("     Waiting {times} for the {}", queue.lock))];
-        let last = "Ctrl-C   leaves the queue, nothing has run".to_owned();
-        // Who holds the lock is worth more rows where one is too short for it.
-        let indent = if columns < 60 { 2 } else { 13 };
-        for line in queue.text.iter().chain([&last]) {
-            let mut rest = line.as_str();
-            while !rest.is_empty() {
-                let (part, more) = split(rest, columns.saturating_sub(indent).max(8));
-                rows.push((None, format!("{:indent$}{part}", "")));
-                rest = more;
-            }
-        }
-        rows
-    }
-
     fn stopping(&self, at: Moment, task: &TaskName, stamped: &Stamped) -> String {
         let Event::TaskStopping { why, late, signal, took, doing, .. } = &stamped.event else { return String::new() };
         let again = self.board.running().iter().any(|(row, running)| {
@@ -224,6 +192,10 @@ impl Lines {
             Verdict::Late(_) => self.say(at, "LATE", Tone::Bad, &format!("{times}   {cause}")),
             Verdict::Cancelled(_) if stopping.is_some() => String::new(),
             Verdict::Cancelled(_) => self.say(at, "Cancelled", Tone::Bad, &format!("{times}   {cause}")),
+            // The end of the run counts them; a person needs no line for each.
+            Verdict::NotRun(Reason::Cancelled(_) | Reason::RunDeadline | Reason::NoVerdict) if self.pen.terminal() => {
+                String::new()
+            }
             Verdict::NotRun(_) => self.say(at, "NOT-RUN", Tone::Warn, &format!("{name} {cause}")),
         };
         let mut pieces = vec![Piece::Text(text)];
@@ -293,16 +265,6 @@ impl Lines {
     fn quoted_line(&self, line: &str) -> String {
         self.pen.quote(&format!("  {}", clean::line(line.as_bytes(), QUOTE_MAX))) + "\n"
     }
-}
-
-// The part of a text that fits so many columns, cut at a space where there is one in its second half, and the rest.
-fn split(text: &str, columns: usize) -> (&str, &str) {
-    let Some((end, _)) = text.char_indices().find(|&(i, c)| width(&text[..i + c.len_utf8()]) > columns) else {
-        return (text, "");
-    };
-    let space = text[..end].rfind(' ').filter(|&space| space > end / 2);
-    let (part, rest) = text.split_at(space.unwrap_or(end));
-    (part, rest.trim_start())
 }
 
 /// ` SLOW (usual 1m33s)` once a task has used 80 % of its deadline.

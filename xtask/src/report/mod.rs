@@ -8,6 +8,7 @@ pub mod json;
 mod lines;
 mod pen;
 pub mod plan;
+mod queue;
 mod rows;
 mod scoreboard;
 pub mod screen;

@@ -26,7 +26,7 @@ pub(super) fn rows(
 ) -> Vec<(usize, String)> {
     let board = &lines.board;
     let texts = match (board.won, board.run.is_some()) {
-        (None, _) => lines.waiting_rows(now, columns),
+        (None, _) => lines.queued.as_ref().map_or(Vec::new(), |queue| queue.rows(now, columns)),
         (Some(_), false) => Vec::new(),
         (Some(_), true) => running_rows(lines, now, columns, most, latest),
     };

@@ -74,6 +74,11 @@ impl Screen {
         pieces
     }
 
+    /// Whether there are rows to redraw: on a terminal.
+    pub fn has_rows(&self) -> bool {
+        self.lines.pen.terminal()
+    }
+
     /// When `tick` is due next. None when the run is over, or nothing has happened yet.
     pub fn due(&self) -> Option<Moment> {
         self.due.filter(|_| !self.over)

@@ -331,7 +331,7 @@ impl<'a> RunnerHands<'a> {
             match message {
                 Message::Stop(signal) => self.stop_asked(signal),
                 Message::Suspend => {
-                    let text = "Ctrl-Z is ignored while the lock is held: others wait for it; Ctrl-C ends the run";
+                    let text = "Ctrl-Z is ignored while the lock is held; Ctrl-C ends the run";
                     self.tell(Event::Note { text: text.to_owned() });
                 }
                 Message::Progress { .. } => {}

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use xtask::event::{Event, Stamped, TaskRecord};
+use xtask::event::{Claim, Event, Stamped, TaskRecord};
 use xtask::name::{Name, RunId};
 use xtask::report::{Outside, Piece, Row, Scene, Screen, Size, Style, Surface, json};
 
 use crate::report_terminal::Terminal;
 use xtask::time::{Clocks, Moment};
 use xtask::verdict::{Cause, ExitStatus, Limit, Reason, Stop, Verdict, Word};
+
+/// 14:05:31 UTC, milliseconds since 1970.
+pub const BEGAN_MS: u64 = 1_796_047_531_000;
 
 /// A terminal.
 pub const SIZE: Size = Size { columns: 80, rows: 24 };
@@ -49,7 +52,7 @@ pub fn scene() -> Scene {
     Scene {
         command: "cargo xtask verify".to_owned(),
         suite: "ci/suite.toml".to_owned(),
-        began: Clocks { monotonic: at(0), boot: at(0), wall_ms: 1_796_047_531_000 },
+        began: Clocks { monotonic: at(0), boot: at(0), wall_ms: BEGAN_MS },
         queue_budget: ms(1_920_000),
         outer: None,
         deadline: ms(1_680_000),
@@ -275,6 +278,21 @@ pub fn waited() -> Vec<(u64, Event)> {
     let queued = |waited: u64, done: u64| Event::Queued {
         scope: "workstation".to_owned(),
         port: 28599,
+        holder: Some(Box::new(Claim {
+            run: Some("r-20261130-140210-7c1e09ab".to_owned()),
+            caller: Some("ci".to_owned()),
+            user: Some("root".to_owned()),
+            distribution: Some("Ubuntu-ci".to_owned()),
+            repository: Some("acme/orders".to_owned()),
+            commit: Some("4be1f09aa".to_owned()),
+            since_ms: Some(BEGAN_MS - 201_000),
+            free_at_ms: Some(BEGAN_MS + 1_479_000),
+            done: Some(done),
+            tasks: Some(13),
+            waiting: Some(1),
+            waiting_since_ms: Some(BEGAN_MS - 96_000),
+            ..Claim::default()
+        })),
         text: vec![
             format!(
                 "workstation lock 127.0.0.1:28599 is held since 14:02:10 by one that says it is ci, root in Ubuntu-ci, \

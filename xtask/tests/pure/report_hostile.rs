@@ -1,6 +1,6 @@
 //! Text that others wrote stays text: in logs, names of files, claims of a lock's holder.
 
-use xtask::event::{Event, Stamped};
+use xtask::event::{Claim, Event, Stamped};
 use xtask::report::{Screen, Style, Surface, clean};
 use xtask::verdict::{Cause, ExitStatus, Verdict};
 
@@ -45,10 +45,19 @@ fn hostile_run() -> Vec<(u64, Event)> {
     ];
     let mut late = record("smoke", Verdict::Failed(Cause::Exit(ExitStatus::Code(1))), 235_300, 1);
     late.tail = vec!["::warning::no".to_owned(), "::stop-commands::0".to_owned(), "::0::".to_owned()];
+    let holder =
+        Box::new(Claim { user: Some(HOSTILE.to_owned()), folder: Some(HOSTILE.to_owned()), ..Claim::default() });
     let mut events = vec![match waited().swap_remove(0) {
         (when, Event::Queued { scope, port, waited, budget, .. }) => (
             when,
-            Event::Queued { scope, port, text: vec![HOSTILE.to_owned(), "  ::error::no".to_owned()], waited, budget },
+            Event::Queued {
+                scope,
+                port,
+                holder: Some(holder.clone()),
+                text: vec![HOSTILE.to_owned(), "  ::error::no".to_owned()],
+                waited,
+                budget,
+            },
         ),
         other => other,
     }];

@@ -101,6 +101,25 @@ fn waiting_is_one_block() {
     narrow.on(events[..2].iter().cloned());
     narrow.tick(72_000, "");
     check("rows.waiting.narrow", &narrow.terminal.text());
+    let silent = match &events[2] {
+        (when, Event::Queued { scope, port, waited, budget, .. }) => {
+            let text = vec!["workstation lock 127.0.0.1:28599 is taken and nobody answers".to_owned()];
+            (
+                *when,
+                Event::Queued {
+                    scope: scope.clone(),
+                    port: *port,
+                    holder: None,
+                    text,
+                    waited: *waited,
+                    budget: *budget,
+                },
+            )
+        }
+        other => other.clone(),
+    };
+    show.on([silent]);
+    check("rows.waiting.silent", &show.terminal.text());
     show.on(events[2..4].iter().cloned());
     check("rows.won", &show.terminal.text());
 }
