@@ -9,7 +9,8 @@ use crate::suite::RunLimits;
 use crate::time::Human;
 
 /// What marks a limit in a file, in a comment: at the end of its line, or at the beginning of a comment line above it
-/// (systemd's files know no other comments).
+/// (systemd's files know no other comments). Behind the mark may stand `--queue 1m`, where the call that the limit is
+/// around gives one and stands elsewhere.
 pub const MARK: &str = "xtask:outer";
 const CALLERS: [&str; 2] = ["verify", "release"];
 const MINUTE: Duration = Duration::from_secs(60);
@@ -93,7 +94,7 @@ fn judge(marked: &Marked, run: &RunLimits) -> Vec<Finding> {
         let known = format!("{MARK}=verify or {MARK}=release");
         return vec![finding(&marked.mark, Some(format!("should be {known}{}", meant(caller, CALLERS))))];
     }
-    let queue = match queue_flag(&marked.code) {
+    let queue = match queue_flag(&marked.code).or_else(|| queue_flag(&marked.comment)) {
         None => run.queue,
         Some(Ok(queue)) => queue,
         Some(Err(shown)) => return vec![finding(&shown, Some("cannot be read".to_owned()))],
@@ -122,25 +123,33 @@ struct Marked {
     line: usize,
     mark: String,
     code: String,
+    // What stands behind the mark.
+    comment: String,
+}
+
+impl Marked {
+    fn nothing((line, (mark, comment)): (usize, (String, String))) -> Self {
+        Self { line, mark, code: String::new(), comment }
+    }
 }
 
 fn marked(text: &str) -> Vec<Marked> {
     let mut found = Vec::new();
     let mut lines = (1..).zip(text.lines()).peekable();
-    let mut above: Option<(usize, String)> = None;
+    let mut above: Option<(usize, (String, String))> = None;
     while let Some((line, text)) = lines.next() {
         let trimmed = text.trim();
         let is_comment = ["#", ";", "//"].iter().any(|begin| trimmed.starts_with(begin));
         if trimmed.is_empty() || is_comment {
             if let Some(mark) = mark_at(trimmed.trim_start_matches(['#', ';', '/']).trim_start()) {
                 // A mark above a mark means nothing: it is reported as a line without a limit.
-                found.extend(above.take().map(|(line, mark)| Marked { line, mark, code: String::new() }));
+                found.extend(above.take().map(Marked::nothing));
                 above = Some((line, mark));
             }
             continue;
         }
         let (code, mark) = split(text);
-        let Some((_, mark)) = above.take().or_else(|| mark.map(|mark| (line, mark))) else { continue };
+        let Some((_, (mark, comment))) = above.take().or_else(|| mark.map(|mark| (line, mark))) else { continue };
         let mut code = code.to_owned();
         while code.ends_with('\\')
             && let Some((_, next)) = lines.next()
@@ -148,14 +157,14 @@ fn marked(text: &str) -> Vec<Marked> {
             code.pop();
             code.push_str(split(next).0);
         }
-        found.push(Marked { line, mark, code });
+        found.push(Marked { line, mark, code, comment });
     }
-    found.extend(above.map(|(line, mark)| Marked { line, mark, code: String::new() }));
+    found.extend(above.map(Marked::nothing));
     found
 }
 
-// The code of a line and the mark in the comment behind it.
-fn split(line: &str) -> (&str, Option<String>) {
+// The code of a line, and the mark in the comment behind it with what follows.
+fn split(line: &str) -> (&str, Option<(String, String)>) {
     let Some(at) = line.find(MARK) else { return (line.trim_end(), None) };
     let before = &line[..at];
     let hash = before.match_indices('#').map(|(at, _)| at).find(|&at| before[..at].ends_with([' ', '\t']));
@@ -167,10 +176,11 @@ fn split(line: &str) -> (&str, Option<String>) {
     }
 }
 
-fn mark_at(text: &str) -> Option<String> {
+fn mark_at(text: &str) -> Option<(String, String)> {
     let rest = text.strip_prefix(MARK)?;
     let value = rest.find(|c: char| c != '=' && c != '-' && !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
-    Some(text[..MARK.len() + value].to_owned())
+    let (mark, comment) = text.split_at(MARK.len() + value);
+    Some((mark.to_owned(), comment.to_owned()))
 }
 
 enum Length {

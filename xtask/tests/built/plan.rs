@@ -239,3 +239,31 @@ fn verify_refuses_to_start_inside_a_limit_that_is_too_short() {
     with("XTASK_OUTER", "1m", &["--outer", "33m", "--queue", "3m"]).expect(0);
     assert_eq!(world.receipts().len(), 2);
 }
+
+#[test]
+fn every_recipe_has_a_limit_and_it_is_long_enough() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let suite = fs::read_to_string(top.join("ci/suite.toml")).expect("this repository's suite");
+    let run = xtask::suite::Suite::parse(&suite).expect("it is right").run;
+    let recipes: Vec<_> =
+        fs::read_dir(top.join("ci/recipes")).expect("recipes").map(|e| e.expect("one").path()).collect();
+    assert!(recipes.len() >= 7, "{recipes:?}");
+    for path in recipes.iter().filter(|path| path.extension() != Some("timer".as_ref())) {
+        let text = fs::read_to_string(path).expect("a recipe");
+        let found = xtask::plan::outer::compare(&text, &run);
+        assert!(!found.is_empty() && found.iter().all(|f| f.wrong.is_none()), "{}: {found:?}", path.display());
+        let name = path.file_name().expect("a name").to_str().expect("text");
+        assert!(suite.contains(&format!("ci/recipes/{name}")), "{name} is not checked by the suite's task outer");
+        for finding in xtask::plan::outer::compare(
+            &text,
+            &xtask::suite::RunLimits { margin: run.margin + std::time::Duration::from_secs(60), ..run.clone() },
+        ) {
+            assert!(finding.wrong.is_some_and(|wrong| wrong.contains("1m short")), "{name}: one minute less would do");
+        }
+        let (calls, execs) = (text.matches("cargo xtask verify ").count(), text.matches("exec ").count());
+        assert!(
+            calls == 0 || execs > 0 || name.ends_with(".service"),
+            "{name}: xtask would not get the service's signals"
+        );
+    }
+}

@@ -99,6 +99,9 @@ fn shell_script() {
 fn a_queue_of_its_own_changes_what_is_needed() {
     check("cargo xtask verify --queue 2m --outer 32m # xtask:outer=verify", &["1 --outer 32m"]);
     check("cargo xtask verify --queue=3m --outer 32m # xtask:outer=verify", &["1 --outer 32m: is 1m short; set 33m"]);
+    check("timeout-minutes: 33 # xtask:outer=verify --queue 3m", &["1 timeout-minutes: 33"]);
+    check("timeout-minutes: 32 # xtask:outer=verify --queue 3m", &["1 timeout-minutes: 32: is 1m short; set 33"]);
+    check("# xtask:outer=verify --queue 3m\nTimeoutStartSec=33min", &["2 TimeoutStartSec=33min"]);
     check("cargo xtask verify --queue $Q --outer 32m # xtask:outer=verify", &["1 --queue $Q: cannot be read"]);
 }
 

@@ -1,0 +1,6 @@
+#!/bin/sh
+# A signed release without a CI service: release.sh TAG, with XTASK_SIGNING_KEY set. Then anybody may ask the gate:
+#   cargo xtask check-receipt TAG
+set -eu
+cd "$(git rev-parse --show-toplevel)"
+exec timeout --kill-after=30s 94m cargo xtask release "$1" --outer 94m         # xtask:outer=release
