@@ -106,6 +106,12 @@ impl Host {
         let _ = self.line.write_all(&line);
     }
 
+    /// Tells people why it takes long.
+    pub fn say_note(&mut self, text: &str) {
+        self.log(text);
+        self.say(&Reply::Note(text.to_owned()));
+    }
+
     /// Writes a line to the log.
     pub fn log(&self, text: &str) {
         let _ = writeln!(io::stderr(), "xtask: {text}");
@@ -163,15 +169,17 @@ impl Host {
         over.map_or(Ok(status), Err)
     }
 
-    /// Runs a command like `run`; gives what it printed, stdout and stderr in one, which also goes to the log. Errors,
-    /// with the last lines of that, if it fails.
+    /// Runs a command like `run`; gives what it printed, stdout and stderr in one. Errors, with the last lines of that, if
+    /// it fails; all of it is in the log then.
     pub fn ask(&self, command: &mut Command, limit: Duration) -> anyhow::Result<String> {
         let path = self.folder.join("output");
         let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         command.stdout(file.try_clone()?).stderr(file);
         let ended = self.run(command, limit);
         let output = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
-        let _ = io::stderr().write_all(output.as_bytes());
+        if !matches!(&ended, Ok(status) if status.success()) {
+            self.log(&output);
+        }
         let what = command.get_program().to_string_lossy();
         match ended {
             Ok(status) if status.success() => Ok(output),

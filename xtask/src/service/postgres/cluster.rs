@@ -60,9 +60,8 @@ pub fn place(host: &mut Host, programs: &Programs, user: ServerUser, cache: &Pat
     if unpack(&path, &key, data, user).is_ok() {
         return Ok(());
     }
-    // The kernel frees this lock however we end. Readers need none: the file that they opened stays whole.
-    let lock = File::create(cache.join("postgres.lock"))?;
-    let _lock = wait_for_lock(host, lock)?;
+    // Readers need no lock: the file that they opened stays whole.
+    let _lock = lock(host, cache)?;
     let Err(trouble) = unpack(&path, &key, data, user) else { return Ok(()) };
     if path.exists() {
         host.log(&format!("the cached cluster is made anew: {trouble:#}"));
@@ -87,8 +86,9 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn wait_for_lock(host: &Host, file: File) -> anyhow::Result<Flock<File>> {
-    let mut file = file;
+/// The lock of whoever puts something into the cache. The kernel frees it however we end.
+pub fn lock(host: &Host, cache: &Path) -> anyhow::Result<Flock<File>> {
+    let mut file = File::create(cache.join("postgres.lock"))?;
     loop {
         file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Ok(lock),

@@ -110,5 +110,7 @@ fn set_up(postgres: &Postgres, host: &Host, words: &[String]) -> anyhow::Result<
             None => command.env_remove(name),
         };
     }
-    host.ask(&mut command, LIMIT).map(|_| ()).with_context(|| format!("setup: {}", words.join(" ")))
+    let output = host.ask(&mut command, LIMIT).with_context(|| format!("setup: {}", words.join(" ")))?;
+    host.log(&output);
+    Ok(())
 }
