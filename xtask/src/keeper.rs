@@ -14,6 +14,7 @@ use crate::process::{MARK, Output, Owner, ProcessTree, Spawn, Survivor, sweep};
 use crate::run::lifeline::Lifeline;
 use crate::run::order::{Message, Order};
 use crate::scratch;
+use crate::service;
 use crate::sys;
 use crate::time::{Clocks, Human, Moment};
 use crate::verdict::{Exit, ExitStatus, Stop};
@@ -104,6 +105,9 @@ impl Keeper {
             trouble.push(format!("the runner left processes behind: {}", swept.found.join(", ")));
         }
         self.outwait(&swept.survivors, note, trouble);
+        if let Some(folder) = scratch::of(&order.run) {
+            service::sweep(&folder);
+        }
         trouble.extend(scratch::remove(&order.run));
         exit.map(|exit| if exit == Exit::Passed && !trouble.is_empty() { Exit::NoVerdict } else { exit })
     }
@@ -116,6 +120,7 @@ impl Keeper {
             note(&format!("ended what a run that was killed had left: {}", swept.found.join(", ")));
         }
         trouble.extend(swept.survivors.iter().map(Survivor::to_string));
+        dead.folders().for_each(service::sweep);
         dead.remove().iter().for_each(|stuck| note(stuck));
     }
 
@@ -200,7 +205,7 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result
         RUNNER,
         Spawn {
             label: "runner",
-            program: this_program().map_err(failed("this program cannot be found again"))?,
+            program: sys::this_program().map_err(failed("this program cannot be found again"))?,
             args: vec!["internal-runner".into(), theirs.as_fd().as_raw_fd().to_string().into()],
             dir: order.root.clone(),
             env: std::env::vars_os().collect(),
@@ -215,11 +220,6 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result
     )?;
     ours.give(order).map_err(failed("the runner does not take its order"))?;
     Ok(ours)
-}
-
-/// This very program, also where its file has been replaced by a newer one while it waited for the lock.
-fn this_program() -> std::io::Result<std::path::PathBuf> {
-    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }
 
 fn exit_of(code: i32) -> Option<Exit> {

@@ -103,6 +103,11 @@ impl Dead {
         self.0.iter().map(|(run, ..)| run.clone()).collect()
     }
 
+    /// Where they are.
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(|(_, path, _)| path.as_path())
+    }
+
     /// Removes the folders; what could not be removed and why.
     pub fn remove(self) -> Vec<String> {
         self.0.iter().filter_map(|(_, path, _)| removal(path)).collect()

@@ -33,6 +33,11 @@ fn read_clock(clock: libc::clockid_t) -> Moment {
     Moment::from_nanos(at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64)
 }
 
+/// This very program, to be started again: also where its file has been replaced by a newer one meanwhile.
+pub fn this_program() -> io::Result<std::path::PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
+}
+
 /// Random bits from the kernel.
 pub fn random() -> io::Result<u32> {
     let mut bytes = [0; 4];

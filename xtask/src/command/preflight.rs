@@ -9,6 +9,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::name::{Name, TaskName};
 use crate::plan::{self, Machine, Plan, Selection};
+use crate::service;
 use crate::suite::{Fill, Suite, SuiteError, SuiteErrors, Task};
 
 /// A suite that can run here.
@@ -75,6 +76,9 @@ pub fn check(
                 Err(why) => wrong(format!("setup: {why}")),
             },
             Fill::Empty | Fill::Migrations(_) => {}
+        }
+        if let Err(why) = service::available(name, service, root) {
+            wrong(why);
         }
     }
     errors.sort_by_key(|error| error.line);

@@ -15,10 +15,11 @@ use crate::name::{Caller, TaskName};
 use crate::process::environment::{Environment, Setting};
 use crate::process::{MARK, ProcessTree};
 use crate::receipt::build::{Facts, LOGS, build};
-use crate::receipt::statement::{Program, Receipt};
+use crate::receipt::statement::{Program, Receipt, Service};
 use crate::repo::{Repo, Snapshot, SnapshotError};
 use crate::report::Scene;
-use crate::run::hands::{Observer as _, RunnerHands, Work};
+use crate::run::Observer as _;
+use crate::run::hands::{RunnerHands, Work};
 use crate::run::lifeline::Lifeline;
 use crate::run::order::Order;
 use crate::scratch::Scratch;
@@ -94,7 +95,7 @@ impl Runner<'_> {
 
         let before = self.snapshot("before", wrap_up);
         let started = sys::clocks();
-        let keeper_gone = match &before {
+        let (keeper_gone, services) = match &before {
             Some(before) => {
                 let (commit, tree) = (before.commit.clone(), before.tree.clone());
                 self.show.tell(Event::TreePinned { commit, tree, changed: before.uncommitted.len() });
@@ -128,7 +129,7 @@ impl Runner<'_> {
             commit: before.as_ref().and_then(|before| before.commit.clone()),
             tree: before.map(|before| (before.tree, before.uncommitted)),
             compared,
-            services: Vec::new(),
+            services,
             toolchain: toolchain.wait(),
             xtask: this_program(),
         };
@@ -174,26 +175,30 @@ impl Runner<'_> {
         true
     }
 
-    // True: the keeper is gone.
-    fn tasks(&mut self, lifeline: Lifeline, end: Moment) -> anyhow::Result<bool> {
-        let Ready { suite, plan, programs, .. } = self.ready;
+    // Whether the keeper is gone, and the services that ran.
+    fn tasks(&mut self, lifeline: Lifeline, end: Moment) -> anyhow::Result<(bool, Vec<Service>)> {
+        let Ready { suite, plan, programs, setups, .. } = self.ready;
         let outer = std::env::var(MARK).ok();
         let tree = ProcessTree::new(self.order.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
         let programs = plan.tasks.iter().map(|task| programs[&task.name].clone()).collect();
         let logs = logs(&self.order.root, self.order.run.as_str())?;
-        let work = Work { order: self.order, suite, plan, programs, env: self.env.clone(), pool: super::pool(), logs };
+        let (setups, env) = (setups.clone(), self.env.clone());
+        let scratch = self.scratch.path();
+        let work = Work { order: self.order, scratch, suite, plan, programs, setups, env, pool: super::pool(), logs };
         let mut hands = RunnerHands::new(work, tree, Wakeups::new()?, lifeline, self.show)?;
         run::drive(plan, self.order.won.monotonic, &mut hands);
-        Ok(hands.finish(end))
+        let finished = hands.finish(end);
+        let service = |(name, version)| Service { name, version };
+        Ok((finished.keeper_gone, finished.services.into_iter().map(service).collect()))
     }
 
-    // Every task gets its verdict although none could start. False: as far as anybody knows the keeper is there.
-    fn skip(&mut self, reason: &Reason) -> bool {
+    // Every task gets its verdict although none could start. As far as anybody knows the keeper is there.
+    fn skip(&mut self, reason: &Reason) -> (bool, Vec<Service>) {
         for task in &self.ready.plan.tasks {
             let verdict = Verdict::NotRun(reason.clone());
             self.show.tell(Event::TaskFinished(TaskRecord::never_started(task.name.clone(), verdict)));
         }
-        false
+        (false, Vec::new())
     }
 
     fn conclude(self, facts: &Facts, end: Moment) -> anyhow::Result<Exit> {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use crate::event::{Event, Stamped};
 use crate::record::Record;
 use crate::report::{FRAME, Outside, Piece, Scene, Screen, Size, Style, json};
-use crate::run::hands::Observer;
+use crate::run::Observer;
 use crate::run::order::Surface;
 use crate::sys;
 use crate::time::Moment;

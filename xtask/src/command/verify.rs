@@ -14,7 +14,7 @@ use crate::plan::Selection;
 use crate::receipt::build::{Facts, build};
 use crate::repo::Repo;
 use crate::report::Scene;
-use crate::run::hands::Observer as _;
+use crate::run::Observer as _;
 use crate::run::order::{Order, Surface};
 use crate::time::Clocks;
 use crate::verdict::{Exit, Word};

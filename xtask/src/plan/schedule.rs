@@ -60,6 +60,9 @@ pub struct Ending {
 pub enum Action {
     /// Start the task on these slots (indices below `Plan::slots`).
     Start(usize, Vec<usize>),
+    /// The task was to start, and nothing starts any more: give it up with this verdict (`NotStarted`) unless its process
+    /// exists already. It may wait for a service.
+    Withdraw(usize, Verdict),
     /// Ask the task to end: the signal to its group, then SIGCONT. `why` for people and the record.
     Ask(usize, Stop, Why),
     /// SIGKILL to everything of the task.
@@ -325,6 +328,9 @@ impl Schedule {
     fn halt(&mut self, now: Moment, halt: Halt, out: &mut Vec<Action>) {
         let reason = self.halt.get_or_insert(halt).reason.clone();
         for task in self.active.clone() {
+            if matches!(self.states[task], State::Starting) {
+                out.push(Action::Withdraw(task, Verdict::NotRun(reason.clone())));
+            }
             self.stop_task(now, task, out);
         }
         for task in 0..self.states.len() {

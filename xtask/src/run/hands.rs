@@ -1,28 +1,27 @@
 //! The runner's hands: they start and stop processes, keep their logs and outputs, and tell what happened. Every rule
 //! about order, deadlines and verdicts is the schedule's.
 
-use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::Hands;
 use super::lifeline::Lifeline;
 use super::order::{Message, Order};
-use crate::digest;
+use super::outputs::{self, Hashes};
+use super::services::{News, Place, Services};
+use super::{Hands, Observer};
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::interrupt::{Wake, Wakeups};
-use crate::name::Caller;
+use crate::name::{Caller, Name};
 use crate::plan::Plan;
 use crate::plan::schedule::{Action, Ending, Input, Why};
 use crate::process::environment::Environment;
 use crate::process::{Gone, Output, Owner, ProcessTree, Spawn, log};
+use crate::service::{self, Env};
 use crate::suite::{Leftovers, Suite, Task};
 use crate::sys;
 use crate::time::Moment;
@@ -33,26 +32,31 @@ const SUSPENDED: Duration = Duration::from_secs(1);
 /// How many of the last lines of a log go into the record of a task that did not pass.
 const TAIL_LINES: usize = 25;
 
-/// Who watches a run: the screen and the record.
-pub trait Observer {
-    /// An event.
-    fn on(&mut self, stamped: &Stamped);
-    /// Time passed.
-    fn tick(&mut self, now: Moment);
-    /// When `tick` is wanted at the latest.
-    fn wake_at(&self) -> Option<Moment>;
+/// How long a service may take to stop before it is killed.
+const SERVICE_STOP: Duration = Duration::from_secs(10);
+
+/// What is known when everything has ended.
+pub struct Finished {
+    /// Whether the keeper is gone.
+    pub keeper_gone: bool,
+    /// Name and version of the services that were ready.
+    pub services: Vec<(Name, String)>,
 }
 
 /// What the hands are given for a run.
 pub struct Work<'a> {
     /// The keeper's order.
     pub order: &'a Order,
+    /// The run's scratch folder.
+    pub scratch: &'a Path,
     /// The suite that the plan is of.
     pub suite: &'a Suite,
     /// The plan.
     pub plan: &'a Plan,
     /// Each planned task's program as an absolute path.
     pub programs: Vec<PathBuf>,
+    /// The program of each `setup` command of a service, as an absolute path.
+    pub setups: BTreeMap<Name, PathBuf>,
     /// The user's environment, as tasks get it.
     pub env: Environment,
     /// CPU numbers, one a slot.
@@ -69,6 +73,7 @@ pub struct RunnerHands<'a> {
     lifeline: Lifeline,
     observer: &'a mut dyn Observer,
     seats: Vec<Seat>,
+    services: Services,
     inbox: VecDeque<Input>,
     hashes: Hashes,
     done: usize,
@@ -96,16 +101,6 @@ struct Log {
     full: bool,
 }
 
-// Outputs are hashed beside the loop: a large one would hold up everybody's deadline.
-struct Hashes {
-    send: Sender<Hashed>,
-    receive: Receiver<Hashed>,
-    wake: UnixStream,
-    woken: UnixStream,
-}
-
-type Hashed = (usize, Ending, Result<Vec<(String, String)>, String>);
-
 impl<'a> RunnerHands<'a> {
     /// Hands with nothing in them yet. Errors if the system refuses what they need.
     pub fn new(
@@ -116,11 +111,10 @@ impl<'a> RunnerHands<'a> {
         observer: &'a mut dyn Observer,
     ) -> io::Result<Self> {
         let seats = work.plan.tasks.iter().map(|_| Seat::default()).collect();
-        let (send, receive) = channel();
-        let (wake, woken) = UnixStream::pair()?;
-        woken.set_nonblocking(true)?;
-        let hashes = Hashes { send, receive, wake, woken };
-        let inbox = VecDeque::new();
+        let env = work.env.clone();
+        let place = Place { root: &work.order.root, scratch: work.scratch, logs: &work.logs, env };
+        let mut tree = tree;
+        let services = Services::start(work.suite, work.plan, &work.setups, &place, &mut tree);
         let mut hands = Self {
             work,
             tree,
@@ -128,8 +122,9 @@ impl<'a> RunnerHands<'a> {
             lifeline,
             observer,
             seats,
-            inbox,
-            hashes,
+            services,
+            inbox: VecDeque::new(),
+            hashes: Hashes::new()?,
             done: 0,
             stops: 0,
             slept: false,
@@ -142,8 +137,9 @@ impl<'a> RunnerHands<'a> {
         Ok(hands)
     }
 
-    /// Ends what no task accounts for, and gives back what the loop used. True if the keeper is gone.
-    pub fn finish(mut self, until: Moment) -> bool {
+    /// Stops the services, ends what no task accounts for, and says what the loop knows besides.
+    pub fn finish(mut self, until: Moment) -> Finished {
+        self.stop_services(until);
         let swept = self.tree.sweep_all(until);
         if !swept.found.is_empty() {
             let text = format!("processes of no task were left and ended: {}", swept.found.join(", "));
@@ -152,8 +148,26 @@ impl<'a> RunnerHands<'a> {
         for survivor in swept.survivors {
             self.tell(Event::Trouble { text: survivor.to_string() });
         }
+        service::sweep(self.work.scratch);
         self.look_for_stops();
-        self.keeper_gone
+        Finished { keeper_gone: self.keeper_gone, services: self.services.versions() }
+    }
+
+    fn stop_services(&mut self, until: Moment) {
+        self.services.close();
+        let until = until.min(sys::now() + SERVICE_STOP);
+        while self.services.any_lives() && sys::now() < until {
+            let due = [Some(until), self.tree.wake_at()].into_iter().flatten().min();
+            let woke = self.wakeups.wait(due, &[]).unwrap_or_default();
+            woke.iter().for_each(|wake| {
+                if let Wake::Stop(signal) = wake {
+                    self.stop_asked(*signal)
+                }
+            });
+            for gone in self.tree.poll() {
+                self.ended(gone);
+            }
+        }
     }
 
     fn tell(&mut self, event: Event) {
@@ -167,8 +181,35 @@ impl<'a> RunnerHands<'a> {
 
     fn start(&mut self, index: usize, slots: &[usize]) {
         let cpus: Vec<usize> = slots.iter().map(|&slot| self.work.pool[slot]).collect();
-        self.seats[index].cpus.clone_from(&cpus);
-        match self.spawn(index, &cpus) {
+        self.seats[index].cpus = cpus;
+        let task = self.task(index);
+        match task.services.is_empty() {
+            true => self.launch(index, &Env::new()),
+            false => {
+                let news = self.services.ask(index, &task.name, &task.services);
+                self.take(news);
+            }
+        }
+    }
+
+    fn take(&mut self, news: Vec<News>) {
+        for news in news {
+            match news {
+                News::Note(text) => self.tell(Event::Note { text }),
+                News::Go(index, env) => self.launch(index, &env),
+                News::NoGo(index, why) => self.not_started(index, Verdict::Failed(Cause::Service(why))),
+                News::Kill(owner) => self.tree.kill(owner),
+            }
+        }
+    }
+
+    fn not_started(&mut self, index: usize, verdict: Verdict) {
+        self.inbox.push_back(Input::NotStarted(index, verdict));
+    }
+
+    fn launch(&mut self, index: usize, service: &Env) {
+        let cpus = self.seats[index].cpus.clone();
+        match self.spawn(index, &cpus, service) {
             Ok(path) => {
                 let now = sys::now();
                 let task = self.task(index).name.clone();
@@ -180,21 +221,24 @@ impl<'a> RunnerHands<'a> {
                 self.tell(Event::TaskStarted { task, cpus, deadline, log });
                 self.inbox.push_back(Input::Started(index));
             }
-            Err(cause) => self.inbox.push_back(Input::NotStarted(index, Verdict::Failed(cause))),
+            Err(cause) => self.not_started(index, Verdict::Failed(cause)),
         }
     }
 
     // Gives the path of the log.
-    fn spawn(&mut self, index: usize, cpus: &[usize]) -> Result<PathBuf, Cause> {
+    fn spawn(&mut self, index: usize, cpus: &[usize], service: &Env) -> Result<PathBuf, Cause> {
         let task = self.task(index);
         let root = &self.work.order.root;
         for output in &task.outputs {
-            remove_output(root, output).map_err(Cause::Output)?;
+            outputs::remove(root, output).map_err(Cause::Output)?;
         }
         let path = self.work.logs.join(format!("{}.log", task.name));
         let log = log::create(&path).map_err(|e| Cause::Trouble(format!("its log cannot be made: {e}")))?;
         let count = cpus.len().to_string();
-        let env = self.work.env.with(&task.env).with([("XTASK_CPUS", &count)]);
+        // What the suite says of a task is said on purpose, and comes last.
+        let taken: Vec<&str> = service.keys().map(String::as_str).collect();
+        let given = service.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        let env = self.work.env.without(&taken).with(given).with(&task.env).with([("XTASK_CPUS", &count)]);
         let spawn = Spawn {
             label: task.name.as_str(),
             program: self.work.programs[index].clone(),
@@ -279,10 +323,14 @@ impl<'a> RunnerHands<'a> {
     }
 
     fn ended(&mut self, gone: Gone) {
-        let Owner::Task(index) = gone.owner else { return };
         for survivor in &gone.survivors {
             self.tell(Event::Trouble { text: survivor.to_string() });
         }
+        let index = match gone.owner {
+            Owner::Task(index) => index,
+            Owner::Service(index) => return self.services.gone(index),
+            Owner::Other(_) => return,
+        };
         let task = self.task(index);
         let ending = Ending {
             // A leader that would not die of SIGKILL is trouble of the run; for the task it counts as killed.
@@ -297,20 +345,11 @@ impl<'a> RunnerHands<'a> {
             self.inbox.push_back(Input::Ended(index, ending));
             return;
         }
-        let (root, outputs) = (self.work.order.root.clone(), task.outputs.clone());
-        let (send, wake) = (self.hashes.send.clone(), self.hashes.wake.try_clone());
-        std::thread::spawn(move || {
-            let hashed = outputs.into_iter().map(|path| hash_output(&root, path)).collect();
-            // Nobody listens any more where the run has ended meanwhile.
-            let _ = send.send((index, ending, hashed));
-            let _ = wake.map(|mut wake| io::Write::write_all(&mut wake, b"."));
-        });
+        self.hashes.begin(index, ending, self.work.order.root.clone(), task.outputs.clone());
     }
 
     fn hashed(&mut self) {
-        let mut bytes = [0; 64];
-        while matches!(io::Read::read(&mut self.hashes.woken, &mut bytes), Ok(1..)) {}
-        while let Ok((index, mut ending, hashed)) = self.hashes.receive.try_recv() {
+        for (index, mut ending, hashed) in self.hashes.take() {
             match hashed {
                 Ok(outputs) => self.seats[index].outputs = outputs,
                 Err(why) => ending.trouble = Some(why),
@@ -371,6 +410,8 @@ impl<'a> RunnerHands<'a> {
                 self.inbox.push_back(Input::LogFull(index, limit));
             }
         }
+        let news = self.services.listen(now);
+        self.take(news);
         self.observer.tick(now);
     }
 }
@@ -391,6 +432,11 @@ impl Hands for RunnerHands<'_> {
                 };
                 self.stop(now, index, signal, why);
             }
+            Action::Withdraw(index, verdict) => {
+                if self.services.forget(index) {
+                    self.not_started(index, verdict);
+                }
+            }
             Action::Kill(index, why) => self.stop(now, index, Signal::SIGKILL, why),
             Action::Verdict(index, verdict) => self.judged(index, verdict),
             Action::RunLate => self.tell(Event::RunLate { run: now.since(self.work.order.won.monotonic) }),
@@ -410,8 +456,10 @@ impl Hands for RunnerHands<'_> {
             }
             let logs = self.seats.iter().filter_map(|seat| seat.log.as_ref().filter(|log| !log.full));
             let logs = logs.map(|log| log.look_at).min();
-            let due = [until, logs, self.tree.wake_at(), self.observer.wake_at()].into_iter().flatten().min();
-            let fds = [self.lifeline.as_fd(), self.hashes.woken.as_fd()];
+            let wake_at = [self.tree.wake_at(), self.observer.wake_at(), self.services.wake_at()];
+            let due = [until, logs].into_iter().chain(wake_at).flatten().min();
+            let mut fds = vec![self.lifeline.as_fd(), self.hashes.as_fd()];
+            fds.extend(self.services.fds());
             let woke = self.wakeups.wait(due, &fds).unwrap_or_else(|error| {
                 // Without waking there are no deadlines: end the run while that is still possible.
                 self.observer.on(&Stamped { at: now, event: Event::Trouble { text: format!("cannot wait: {error}") } });
@@ -422,8 +470,9 @@ impl Hands for RunnerHands<'_> {
                 match wake {
                     Wake::Stop(signal) => self.stop_asked(signal),
                     Wake::Ready(0) => self.look_for_stops(),
-                    Wake::Ready(_) => self.hashed(),
-                    Wake::Child | Wake::Suspend => {}
+                    Wake::Ready(1) => self.hashed(),
+                    // Services are listened to at every look around.
+                    Wake::Ready(_) | Wake::Child | Wake::Suspend => {}
                 }
             }
             for gone in self.tree.poll() {
@@ -447,23 +496,4 @@ fn words(why: Why) -> String {
         Why::OnFailure => "another task failed".to_owned(),
         Why::NoVerdict => "the run cannot have a verdict any more".to_owned(),
     }
-}
-
-/// What an earlier run or a build by hand left must not pass for what this task makes.
-fn remove_output(root: &Path, output: &str) -> Result<(), String> {
-    match fs::remove_file(root.join(output)) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("output {output} cannot be removed first: {e}")),
-        _ => Ok(()),
-    }
-}
-
-fn hash_output(root: &Path, output: String) -> Result<(String, String), String> {
-    let path = root.join(&output);
-    let kind = fs::symlink_metadata(&path).map_err(|e| format!("did not make its output {output}: {e}"))?;
-    if !kind.is_file() {
-        return Err(format!("its output {output} is not a regular file"));
-    }
-    let file = File::open(&path).map_err(|e| format!("its output {output} cannot be read: {e}"))?;
-    let sum = digest::of_reader(file).map_err(|e| format!("its output {output} cannot be read: {e}"))?;
-    Ok((output, sum))
 }

@@ -3,7 +3,10 @@
 pub mod hands;
 pub mod lifeline;
 pub mod order;
+pub mod outputs;
+pub mod services;
 
+use crate::event::Stamped;
 use crate::plan::Plan;
 use crate::plan::schedule::{Action, Input, Schedule};
 use crate::time::Moment;
@@ -17,6 +20,16 @@ pub trait Hands {
     fn perform(&mut self, now: Moment, action: Action);
     /// Blocks until something happened, or until that moment; gives what happened and when.
     fn wait(&mut self, until: Option<Moment>) -> (Moment, Input);
+}
+
+/// Who watches a run: the screen and the record.
+pub trait Observer {
+    /// An event.
+    fn on(&mut self, stamped: &Stamped);
+    /// Time passed.
+    fn tick(&mut self, now: Moment);
+    /// When `tick` is wanted at the latest.
+    fn wake_at(&self) -> Option<Moment>;
 }
 
 /// Drives a run whose clock started at `won` to its end: when this returns, each task has its verdict and nothing runs.

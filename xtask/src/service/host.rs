@@ -37,7 +37,9 @@ pub struct Host {
 /// Runs a service until the other end of stdin, a socket, is closed. stdout and stderr are its log. Errors only if nobody
 /// can be told: what goes wrong with the service is said through the socket.
 pub fn main() -> anyhow::Result<()> {
-    let mut host = Host::new(io::stdin().as_fd().try_clone_to_owned()?.into())?;
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    let mut host =
+        Host::new(socket.into()).context("this is the process of a service, which a run starts by itself")?;
     let entry = super::kind(&host.spec.name).map_err(anyhow::Error::msg)?;
     // What the server leaves when it is killed comes to us.
     #[cfg(target_os = "linux")]

@@ -12,6 +12,7 @@ mod lock_storm;
 mod lock_wedge;
 mod plan;
 mod postgres;
+mod postgres_verify;
 mod process;
 mod repo;
 mod verify;

@@ -84,6 +84,7 @@ fn input_of(plan: &Plan, words: &[&str]) -> Input {
     match words[2] {
         "tick" => Input::Tick,
         "began" => Input::Started(task()),
+        "withdrawn" => Input::NotStarted(task(), Verdict::NotRun(Reason::Cancelled(Stop::Int))),
         "unstarted" => Input::NotStarted(task(), Verdict::Failed(Cause::Spawn("no such program".to_owned()))),
         "exited" => Input::Ended(
             task(),
@@ -123,6 +124,7 @@ fn shown(plan: &Plan, action: &Action) -> String {
             let slots: Vec<String> = slots.iter().map(usize::to_string).collect();
             format!("start {} on {}", name(task), slots.join("+"))
         }
+        Action::Withdraw(task, _) => format!("withdraw {}", name(task)),
         Action::Ask(task, signal, reason) => format!("ask {} {signal} {}", name(task), why(reason)),
         Action::Kill(task, reason) => format!("kill {} {}", name(task), why(reason)),
         Action::Verdict(task, verdict) => {
@@ -337,7 +339,7 @@ fn no_grace_reaches_beyond_the_last_one() {
         "run deadline=20 wrap-up=6 grace=4
          task a limit=18",
         "at  0 tick    -> start a on 0
-         at 14 tick    -> run late                                               | never
+         at 14 tick    -> run late, withdraw a                                   | never
          at 17 began a -> ask a SIGTERM run-late                                 | wake 18
          at 18 tick    -> kill a grace-over
          at 18 exited a SIG9 -> a late(run), done",
@@ -346,7 +348,7 @@ fn no_grace_reaches_beyond_the_last_one() {
         "run deadline=20 wrap-up=6 grace=4
          task a limit=18",
         "at  0 tick    -> start a on 0
-         at 14 tick    -> run late
+         at 14 tick    -> run late, withdraw a
          at 18 began a -> ask a SIGTERM run-late, kill a grace-over",
     );
 }
@@ -405,19 +407,19 @@ fn process_that_appears_after_a_stop_is_stopped() {
     check(
         plan,
         "at 0 tick    -> start a on 0
-         at 1 term    ->
+         at 1 term    -> withdraw a
          at 3 began a -> ask a SIGTERM cancelled    | wake 7
          at 3.5 exited a 0 -> a cancelled(SIGTERM), done",
     );
     check(
         plan,
         "at 0 tick    -> start a on 0
-         at 1 int     ->
-         at 2 int     ->
+         at 1 int     -> withdraw a
+         at 2 int     -> withdraw a
          at 3 began a -> kill a cancelled           | never
          at 4 exited a SIG9 -> a cancelled(SIGINT), done",
     );
-    check(plan, "at 0 tick -> start a on 0\n at 1 int ->\n at 2 unstarted a -> a failed(spawn), done");
+    check(plan, "at 0 tick -> start a on 0\n at 1 int -> withdraw a\n at 2 unstarted a -> a failed(spawn), done");
 }
 
 #[test]
@@ -482,7 +484,7 @@ fn without_a_verdict_everything_is_killed_at_once() {
          task d cpus=2 needs=c",
         "at 0 tick          -> start a on 0, start b on 1
          at 0 began a       ->
-         at 1 lost          -> kill a no-verdict, c not-run(no-verdict), d not-run(no-verdict)
+         at 1 lost          -> kill a no-verdict, withdraw b, c not-run(no-verdict), d not-run(no-verdict)
          at 2 began b       -> kill b no-verdict       | never
          at 2 int           ->
          at 2 int           ->
@@ -507,4 +509,28 @@ fn cycle_is_never_taken_for_a_plan() {
     let mut plan = plan_of("task a\n task b needs=a");
     plan.tasks[0].needs.push(1);
     Schedule::new(&plan, Moment::default());
+}
+
+#[test]
+fn task_that_waits_for_its_service_is_withdrawn() {
+    check(
+        "task a limit=10
+         task b limit=10",
+        "at 0 tick         -> start a on 0, start b on 1 | wake 94
+         at 0 began b      ->
+         at 5 int          -> withdraw a, ask b SIGINT cancelled
+         at 5 withdrawn a  -> a not-run(SIGINT)
+         at 6 exited b 130 -> b cancelled(SIGINT), done",
+    );
+}
+
+#[test]
+fn waiting_for_a_service_is_no_time_of_the_task_but_of_the_run() {
+    check(
+        "task a limit=10",
+        "at 0  tick        -> start a on 0               | wake 94
+         at 90 tick        ->                            | wake 94
+         at 94 tick        -> run late, withdraw a
+         at 94 withdrawn a -> a not-run(SIGINT), done",
+    );
 }

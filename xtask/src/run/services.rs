@@ -1,0 +1,257 @@
+//! The services of a run, as the loop sees them: hosts that are starting, ready or gone, and tasks that wait for them.
+//! Nothing here waits.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use crate::name::{Name, TaskName};
+use crate::plan::Plan;
+use crate::process::{Output, Owner, ProcessTree, Spawn, log};
+use crate::service::{Env, Link, Reply, Spec};
+use crate::suite::{Fill, Suite};
+use crate::sys;
+use crate::time::{Human, Moment};
+
+/// Where services are made.
+pub struct Place<'a> {
+    /// The repository's root.
+    pub root: &'a Path,
+    /// The run's scratch folder.
+    pub scratch: &'a Path,
+    /// The folder of the logs.
+    pub logs: &'a Path,
+    /// The environment of tasks.
+    pub env: crate::process::environment::Environment,
+}
+
+/// What the hands have to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum News {
+    /// A line for people.
+    Note(String),
+    /// The task has all that it waited for: start it with these variables.
+    Go(usize, Env),
+    /// The task cannot have what it waited for, and why.
+    NoGo(usize, String),
+    /// The service is past saving: kill what there is of it.
+    Kill(Owner),
+}
+
+/// The services of a run, and who waits for them.
+#[derive(Default)]
+pub struct Services {
+    hosts: Vec<Host>,
+    // Tasks that wait: what they have, and how many services are missing.
+    waiting: BTreeMap<usize, (TaskName, Env, usize)>,
+}
+
+struct Host {
+    name: Name,
+    state: State,
+    limit: std::time::Duration,
+    lives: bool,
+}
+
+enum State {
+    // The limit counts once the host says that it starts.
+    Starting { link: Link, until: Option<Moment> },
+    Ready { link: Link, version: String },
+    Failed { why: String, version: Option<String> },
+}
+
+impl Host {
+    fn link(&self) -> Option<&Link> {
+        match &self.state {
+            State::Starting { link, .. } | State::Ready { link, .. } => Some(link),
+            State::Failed { .. } => None,
+        }
+    }
+
+    fn link_mut(&mut self) -> Option<&mut Link> {
+        match &mut self.state {
+            State::Starting { link, .. } | State::Ready { link, .. } => Some(link),
+            State::Failed { .. } => None,
+        }
+    }
+}
+
+impl Services {
+    /// Starts what the tasks of the plan use. `setups`: the program of each `setup` command, absolute. What cannot be
+    /// started fails the tasks that want it.
+    pub fn start(
+        suite: &Suite,
+        plan: &Plan,
+        setups: &BTreeMap<Name, PathBuf>,
+        place: &Place<'_>,
+        tree: &mut ProcessTree,
+    ) -> Self {
+        let tasks = plan.tasks.iter().filter_map(|task| suite.task(&task.name));
+        let mut names: Vec<&Name> = tasks.flat_map(|task| &task.services).collect();
+        names.sort();
+        names.dedup();
+        let mut services = Self::default();
+        for name in names {
+            let mut service = suite.services[name].clone();
+            if let (Fill::Setup(words), Some(program)) = (&mut service.fill, setups.get(name)) {
+                words[0] = program.display().to_string();
+            }
+            let limit = service.start;
+            let (root, scratch) = (place.root.to_owned(), place.scratch.to_owned());
+            let spec = Spec { name: name.clone(), service, root, scratch };
+            let owner = Owner::Service(services.hosts.len());
+            let (state, lives) = match spawn(&spec, owner, place, tree) {
+                Ok(link) => (State::Starting { link, until: None }, true),
+                Err(why) => (State::Failed { why, version: None }, false),
+            };
+            services.hosts.push(Host { name: name.clone(), state, limit, lives });
+        }
+        services
+    }
+
+    /// Asks for what a task needs; `News` will say when it has everything.
+    pub fn ask(&mut self, task: usize, name: &TaskName, wanted: &[Name]) -> Vec<News> {
+        for host in self.hosts.iter_mut().filter(|host| wanted.contains(&host.name)) {
+            let why = match &mut host.state {
+                State::Failed { why, .. } => Some(why.clone()),
+                State::Starting { link, .. } | State::Ready { link, .. } => {
+                    link.request(name).err().map(|e| format!("its host does not listen: {e}"))
+                }
+            };
+            if let Some(why) = why {
+                return vec![News::NoGo(task, format!("{}: {why}", host.name))];
+            }
+        }
+        self.waiting.insert(task, (name.clone(), Env::new(), wanted.len()));
+        Vec::new()
+    }
+
+    /// The task does not want anything any more. True if it was waiting.
+    pub fn forget(&mut self, task: usize) -> bool {
+        self.waiting.remove(&task).is_some()
+    }
+
+    /// Readable when a host has said something, or is gone.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.hosts.iter().filter_map(|host| Some(host.link()?.as_fd())).collect()
+    }
+
+    /// When `listen` has to be called again even if nothing happens.
+    pub fn wake_at(&self) -> Option<Moment> {
+        let limit = |host: &Host| if let State::Starting { until, .. } = &host.state { *until } else { None };
+        self.hosts.iter().filter_map(limit).min()
+    }
+
+    /// What the hosts have said, and whose limit is over.
+    pub fn listen(&mut self, now: Moment) -> Vec<News> {
+        let mut news = Vec::new();
+        for index in 0..self.hosts.len() {
+            let replies = self.hosts[index].link_mut().map(Link::on_readable).unwrap_or_default();
+            replies.into_iter().for_each(|reply| self.hear(now, index, reply, &mut news));
+            let host = &self.hosts[index];
+            if matches!(host.state, State::Starting { until: Some(until), .. } if until <= now) {
+                let why = format!("was not ready after {}, its `start` limit", Human(host.limit));
+                self.fail(index, &why, &mut news);
+                news.push(News::Kill(Owner::Service(index)));
+            }
+        }
+        news
+    }
+
+    fn hear(&mut self, now: Moment, index: usize, reply: Reply, news: &mut Vec<News>) {
+        let host = &mut self.hosts[index];
+        match reply {
+            Reply::Note(text) => news.push(News::Note(format!("{}: {text}", host.name))),
+            Reply::Starting => {
+                if let State::Starting { until, .. } = &mut host.state {
+                    *until = Some(now + host.limit);
+                }
+            }
+            Reply::Ready(version) => {
+                let state = State::Failed { why: String::new(), version: None };
+                host.state = match std::mem::replace(&mut host.state, state) {
+                    State::Starting { link, .. } => State::Ready { link, version },
+                    other => other,
+                };
+            }
+            Reply::HandedOut { task, env } => {
+                let Some((&index, (_, has, missing))) = self.waiting.iter_mut().find(|(_, (name, ..))| *name == task)
+                else {
+                    return; // withdrawn meanwhile
+                };
+                has.extend(env);
+                *missing -= 1;
+                if *missing == 0 {
+                    news.extend(self.waiting.remove(&index).map(|(_, env, _)| News::Go(index, env)));
+                }
+            }
+            Reply::Refused { task, why } => {
+                let why = format!("{}: {why}", host.name);
+                let index = self.waiting.iter().find(|(_, (name, ..))| *name == task).map(|(&index, _)| index);
+                news.extend(index.filter(|&index| self.forget(index)).map(|index| News::NoGo(index, why)));
+            }
+            Reply::Failed(why) => self.fail(index, &why, news),
+        }
+    }
+
+    // Everybody who waits for it waits in vain. Who waits for another one alone is no different: a suite has one kind.
+    fn fail(&mut self, index: usize, why: &str, news: &mut Vec<News>) {
+        let host = &mut self.hosts[index];
+        let version = if let State::Ready { version, .. } = &host.state { Some(version.clone()) } else { None };
+        host.state = State::Failed { why: why.to_owned(), version };
+        let why = format!("{}: {why}", host.name);
+        news.extend(std::mem::take(&mut self.waiting).into_keys().map(|task| News::NoGo(task, why.clone())));
+    }
+
+    /// Tells every host to stop.
+    pub fn close(&mut self) {
+        for host in &mut self.hosts {
+            let version = if let State::Ready { version, .. } = &host.state { Some(version.clone()) } else { None };
+            if host.link().is_some() {
+                host.state = State::Failed { why: "the run is over".to_owned(), version };
+            }
+        }
+    }
+
+    /// A host and all below it is gone.
+    pub fn gone(&mut self, index: usize) {
+        self.hosts[index].lives = false;
+    }
+
+    /// Whether a host still lives.
+    pub fn any_lives(&self) -> bool {
+        self.hosts.iter().any(|host| host.lives)
+    }
+
+    /// Name and version of each that was ready.
+    pub fn versions(&self) -> Vec<(Name, String)> {
+        let version = |host: &Host| match &host.state {
+            State::Ready { version, .. } | State::Failed { version: Some(version), .. } => Some(version.clone()),
+            _ => None,
+        };
+        self.hosts.iter().filter_map(|host| Some((host.name.clone(), version(host)?))).collect()
+    }
+}
+
+fn spawn(spec: &Spec, owner: Owner, place: &Place<'_>, tree: &mut ProcessTree) -> Result<Link, String> {
+    let (link, theirs) = Link::new(spec).map_err(|e| format!("no socket pair for its host: {e}"))?;
+    // Names of tasks have no `@`: neither log nor mark can be taken for a task's.
+    let label = format!("service@{}", spec.name);
+    let log =
+        log::create(&place.logs.join(format!("{label}.log"))).map_err(|e| format!("its log cannot be made: {e}"))?;
+    let spawn = Spawn {
+        label: &label,
+        program: sys::this_program().map_err(|e| format!("this program cannot be found again: {e}"))?,
+        args: vec!["internal-service".into()],
+        dir: place.root.to_owned(),
+        env: place.env.to_vec(),
+        output: Output::Log(log),
+        cpus: None,
+        user: None,
+        stdin: Some(theirs),
+        session: false,
+        hand_over: Vec::new(),
+    };
+    tree.spawn(owner, spawn)?;
+    Ok(link)
+}
