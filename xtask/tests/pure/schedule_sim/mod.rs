@@ -64,6 +64,7 @@ fn random_suites() {
         "asked as it began",
         "killed as it began",
         "went ahead",
+        "withdrawn",
         "passed though it was asked",
         "run late",
     ];
@@ -194,6 +195,8 @@ struct Seen {
     asked: Option<(Moment, Why)>,
     killed: Option<Moment>,
     log_full: bool,
+    /// What it is if it has not started yet.
+    withdrawn: Option<Verdict>,
     /// How the leader ended; the schedule hears of it later.
     dead: Option<Ending>,
     /// The schedule has heard of the end, or that there was no beginning.
@@ -318,7 +321,9 @@ impl<'a> World<'a> {
                 let fate = &self.fates[task];
                 if fate.appears.is_none() {
                     self.seen[task].over = true;
-                    return self.feed(Input::NotStarted(task, Verdict::Failed(Cause::Spawn("not there".to_owned()))));
+                    let spawn = || Verdict::Failed(Cause::Spawn("not there".to_owned()));
+                    let verdict = self.seen[task].withdrawn.clone().unwrap_or_else(spawn);
+                    return self.feed(Input::NotStarted(task, verdict));
                 }
                 let (lasts, floods) = (fate.lasts, fate.floods);
                 self.seen[task].started = Some(self.now);

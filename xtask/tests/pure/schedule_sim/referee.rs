@@ -45,6 +45,12 @@ impl World<'_> {
                 self.active.push(task);
                 self.will(self.fates[task].appears.unwrap_or(ms(1)), Coming::Appears(task));
             }
+            Action::Withdraw(task, verdict) => {
+                let seen = &mut self.seen[task];
+                assert!(seen.decided.is_some() && seen.started.is_none() && !seen.over, "task {task} is not starting");
+                seen.withdrawn = Some(verdict);
+                assert!(self.halted(), "task {task} is withdrawn for no reason");
+            }
             Action::Ask(task, signal, why) => {
                 let seen = &self.seen[task];
                 assert!(seen.started.is_some() && !seen.over && seen.asked.is_none() && seen.killed.is_none());
@@ -105,7 +111,7 @@ impl World<'_> {
         let seen = self.seen[task].clone();
         assert_eq!(seen.verdict, None, "a second verdict for task {task}");
         if let Verdict::NotRun(reason) = &verdict {
-            assert!(seen.decided.is_none(), "task {task} did run");
+            assert!(seen.decided.is_none() || seen.withdrawn.as_ref() == Some(&verdict), "task {task} did run");
             let needed = |need: &&usize| matches!(reason, Reason::Needs(name) if *name == self.plan.tasks[**need].name);
             let fair = match reason {
                 Reason::Needs(_) => self.plan.tasks[task].needs.iter().find(needed).is_some_and(|&need| {
@@ -117,13 +123,15 @@ impl World<'_> {
                 Reason::NoVerdict => self.lost,
             };
             assert!(fair, "task {task} is not run for no reason: {reason:?}");
-        } else {
+        }
+        if seen.decided.is_some() {
             assert!(seen.over, "a verdict for task {task}, which is not over");
             self.active.retain(|&other| other != task);
             for slot in &seen.slots {
                 self.slots[*slot] = None;
             }
             match &seen.dead {
+                None if matches!(verdict, Verdict::NotRun(_)) => drop(self.endings.insert("withdrawn")),
                 None => assert_eq!(verdict, Verdict::Failed(Cause::Spawn("not there".to_owned()))),
                 Some(ending) => self.compare(task, &seen, ending, &verdict),
             }
