@@ -61,7 +61,12 @@ impl Drop for Temporary {
     }
 }
 
-/// Removes the oldest receipts but the newest `KEPT`, their signatures, and temporary files of runs that died while writing.
+/// Where the files of a release are gathered before they have their name.
+pub fn release_temporary(root: &Path, run: &RunId) -> PathBuf {
+    root.join(FOLDER).join(format!(".{run}.release"))
+}
+
+/// Removes the oldest receipts but the newest `KEPT`, their signatures, and what runs that died while writing have left.
 /// Only with the worktree lock held: no other run of this checkout is writing then. Folders (of releases) are never touched.
 pub fn sweep(root: &Path) -> io::Result<()> {
     let folder = root.join(FOLDER);
@@ -72,6 +77,9 @@ pub fn sweep(root: &Path) -> io::Result<()> {
     let old = names.iter().filter_map(|name| run_in(name, ".json")).skip(KEPT);
     let mut doomed: Vec<String> = old.flat_map(|run| [format!("{run}.json"), format!("{run}.json.sig")]).collect();
     doomed.extend(names.iter().filter(|name| name.starts_with('.') && run_in(&name[1..], ".new").is_some()).cloned());
+    for name in names.iter().filter(|name| name.starts_with('.') && run_in(&name[1..], ".release").is_some()) {
+        fs::remove_dir_all(folder.join(name))?;
+    }
     for name in doomed {
         match fs::remove_file(folder.join(&name)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),

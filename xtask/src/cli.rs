@@ -328,7 +328,8 @@ fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
             check_outer: args.check_outer,
             json: args.message_format == FormatArg::Json,
         }),
-        Command::Release(_) | Command::Report(_) | Command::Lock(LockCommand::Run(_)) | Command::Adopt(_) => {
+        Command::Release(args) => command::release::run(release(args, begun)),
+        Command::Report(_) | Command::Lock(LockCommand::Run(_)) | Command::Adopt(_) => {
             anyhow::bail!("this command is not there yet")
         }
         Command::InternalService => crate::service::host::main().map(|()| Exit::Passed),
@@ -352,7 +353,20 @@ fn verify(args: VerifyArgs, begun: Clocks) -> command::verify::Request {
         outer: args.outer,
         surface: Surface { json: args.message_format == FormatArg::Json, colour },
         junit: args.junit,
+        key: args.key,
         command: "cargo xtask verify".to_owned(),
+    }
+}
+
+fn release(args: ReleaseArgs, begun: Clocks) -> command::release::Request {
+    command::release::Request {
+        begun,
+        tag: args.tag,
+        artifacts: args.artifact,
+        key: args.key,
+        queue: args.queue,
+        outer: args.outer,
+        surface: Surface { json: false, colour: None },
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use super::gate::{self, Candidate, Terms, Trusted};
+use super::gate::{self, Candidate, RECEIPT, SIGNATURE, SUMS, Terms, Trusted, sums, with_ending};
 use super::say;
 use crate::name::Caller;
 use crate::receipt::rules::{Gate, Reason, Seal, judge};
@@ -19,13 +19,6 @@ use crate::report::clean;
 use crate::time::Human;
 use crate::verdict::{Exit, Word};
 use crate::{archive, digest};
-
-/// The names of the files of a release.
-pub const RECEIPT: &str = "receipt.json";
-/// The list of the files of a release with their digests.
-pub const SUMS: &str = "SHA256SUMS";
-/// What a signature's name ends with.
-pub const SIGNATURE: &str = ".sig";
 
 /// The schema of the JSON answer.
 const SCHEMA: u32 = 1;
@@ -116,8 +109,8 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     Ok(if reasons.is_empty() { Exit::Passed } else { Exit::Refused })
 }
 
-// The receipt to judge, and what people call it.
-struct Target {
+/// The receipt to judge, and what people call it.
+pub struct Target {
     path: PathBuf,
     shown: String,
     tag: Option<String>,
@@ -142,13 +135,19 @@ impl Target {
 
     // A tag if git or receipts/ knows one of that name, else a path.
     fn of(repo: &Repo, folder: &Path, name: &str, is_tag: bool) -> Self {
-        let of_tag = repo.root.join(archive::FOLDER).join(name).join(RECEIPT);
+        let of_tag = Self::tag(repo, name);
         let plain = !name.starts_with(['/', '.']) && !name.split('/').any(|part| matches!(part, "" | "." | ".."));
-        let (path, tag) = match plain && (is_tag || of_tag.is_file()) {
-            true => (of_tag, Some(name.to_owned())),
-            false => (folder.join(name), None),
-        };
-        Self { shown: relative(repo, &path), path, tag, missing: None }
+        if plain && (is_tag || of_tag.path.is_file()) {
+            return of_tag;
+        }
+        let path = folder.join(name);
+        Self { shown: relative(repo, &path), path, tag: None, missing: None }
+    }
+
+    /// The receipt of a tag's release.
+    pub fn tag(repo: &Repo, tag: &str) -> Self {
+        let path = repo.root.join(archive::FOLDER).join(tag).join(RECEIPT);
+        Self { shown: relative(repo, &path), path, tag: Some(tag.to_owned()), missing: None }
     }
 
     fn told(&self, gate: &Gate) -> String {
@@ -161,13 +160,6 @@ fn relative(repo: &Repo, path: &Path) -> String {
     path.strip_prefix(&repo.root).unwrap_or(path).display().to_string()
 }
 
-/// The path of a file that belongs to another one: `receipt.json.sig`.
-pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    name.into()
-}
-
 // The artifacts of a release: whatever lies beside its receipt and is none of its own files.
 fn release_files(receipt: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let folder = receipt.parent().expect("it was made by joining a name");
@@ -177,11 +169,6 @@ fn release_files(receipt: &Path) -> anyhow::Result<Vec<PathBuf>> {
     paths.retain(|path| !own.contains(path));
     paths.sort_unstable();
     Ok(paths)
-}
-
-/// The text of SHA256SUMS for files with their sha256: what `sha256sum --check` reads.
-pub fn sums(files: &[(String, String)]) -> String {
-    files.iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect()
 }
 
 // Whether SHA256SUMS lists exactly the files beside it, and is signed as a release.
@@ -241,7 +228,8 @@ fn answer(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Reason]) {
     super::data(&serde_json::to_string(&answer).expect("strings and numbers can be written"));
 }
 
-fn words(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Reason]) -> String {
+/// What the gate says, for people.
+pub fn words(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Reason]) -> String {
     let line = |text: &str| clean::line(text.as_bytes(), LINE);
     let from = |seal: &Seal| match seal.signed_by() {
         Some(who) => format!("signed by {who}, signers from {}", trusted.signers.name),

@@ -18,6 +18,25 @@ pub const SIGNERS: &str = "allowed_signers";
 /// The list of revoked keys, beside the signers.
 pub const REVOKED: &str = "revoked_keys";
 
+/// The files of a release.
+pub const RECEIPT: &str = "receipt.json";
+/// The list of the files of a release with their digests.
+pub const SUMS: &str = "SHA256SUMS";
+/// What the name of a signature's file ends with.
+pub const SIGNATURE: &str = ".sig";
+
+/// The path of a file that belongs to another one: `receipt.json.sig`.
+pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// The text of SHA256SUMS for files with their sha256: what `sha256sum --check` reads.
+pub fn sums(files: &[(String, String)]) -> String {
+    files.iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect()
+}
+
 /// By what a receipt is judged.
 #[derive(Debug, Clone)]
 pub struct Terms {
@@ -102,7 +121,9 @@ pub fn gather(repo: &Repo, terms: &Terms, candidate: &Candidate) -> anyhow::Resu
         signers_now: parse_lists(&signers_now, &revoked_now),
     });
     let trusted = match &terms.signers {
-        Some(path) => Trusted { signers: file(path), revoked: vec![file(&path.with_file_name(REVOKED))] },
+        Some(path) => {
+            Trusted { signers: file(&repo.root, path), revoked: vec![file(&repo.root, &path.with_file_name(REVOKED))] }
+        }
         None => {
             let head = blob(revoked_head, &revoked, "HEAD");
             let more = Some(head).filter(|head| head.bytes.is_ok() && head.bytes != revoked_base.bytes);
@@ -147,7 +168,8 @@ pub fn gather(repo: &Repo, terms: &Terms, candidate: &Candidate) -> anyhow::Resu
     Ok((gate, trusted))
 }
 
-fn judge_signature(
+/// Has a signature judged by ssh-keygen, where that can add anything to what can be read without it.
+pub fn judge_signature(
     receipt: &Result<Vec<u8>, String>,
     signature: &Result<Vec<u8>, String>,
     trusted: &Trusted,
@@ -184,8 +206,10 @@ fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|c| c.is_ascii_hexdigit())
 }
 
-fn file(path: &Path) -> Source {
-    Source { name: path.display().to_string(), bytes: archive::read(path).map_err(|e| format!("{e:#}")) }
+/// A file of the gate on disk, named relative to `root`.
+pub fn file(root: &Path, path: &Path) -> Source {
+    let name = path.strip_prefix(root).unwrap_or(path).display().to_string();
+    Source { name, bytes: archive::read(path).map_err(|e| format!("{e:#}")) }
 }
 
 fn parse_suite(source: &Source) -> Result<(Suite, String), String> {

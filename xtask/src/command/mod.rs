@@ -6,8 +6,10 @@ pub mod lock;
 pub mod outer;
 pub mod plan;
 pub mod preflight;
+pub mod release;
 pub mod runner;
 pub mod show;
+pub mod signing;
 pub mod toolchain;
 pub mod verify;
 

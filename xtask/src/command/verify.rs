@@ -22,6 +22,7 @@ use crate::{archive, sys};
 
 use super::say;
 use super::show::{self, Show};
+use super::signing::Signing;
 
 /// What the user asked for.
 #[derive(Debug, Clone)]
@@ -42,6 +43,8 @@ pub struct Request {
     pub surface: Surface,
     /// Where to write JUnit XML.
     pub junit: Option<PathBuf>,
+    /// The key to sign the receipt with.
+    pub key: Option<PathBuf>,
     /// The command as the user may give it again, without what selects tasks.
     pub command: String,
 }
@@ -60,8 +63,23 @@ pub struct Over {
 
 /// Runs the suite of the repository around the current folder. Errors mean that nothing was queued or run.
 pub fn run(request: Request) -> anyhow::Result<Exit> {
-    let repo = Repo::find(&std::env::current_dir().context("there is no current folder")?)?;
-    Ok(verify(&repo, request)?.exit)
+    let here = std::env::current_dir().context("there is no current folder")?;
+    let repo = Repo::find(&here)?;
+    let try_key = |key: &PathBuf| Signing::try_key(&repo.root, &request.suite, &here.join(key), request.caller);
+    let signing = request.key.as_ref().map(try_key).transpose()?;
+    let Over { mut exit, receipt, locks, .. } = verify(&repo, request)?;
+    // Signing is no part of the run, and a hardware key may take its time: let the next one begin.
+    drop(locks);
+    if let (Some(signing), Some(receipt)) = (signing, receipt) {
+        match signing.sign_receipt(&receipt) {
+            Ok(who) => say(&format!("signed by {who}")),
+            Err(error) => {
+                exit = exit.max(Exit::NoVerdict);
+                say(&format!("error: {error:#}\nexit code {}", exit.code()));
+            }
+        }
+    }
+    Ok(exit)
 }
 
 /// The same for a repository that is known, and with the locks still held at the end.

@@ -109,6 +109,13 @@ impl Repo {
         String::from_utf8_lossy(&count).trim().parse().ok()
     }
 
+    /// The newest tag before HEAD or on it, other than `tag`.
+    pub fn previous_tag(&self, tag: &str) -> Option<String> {
+        let exclude = format!("--exclude={tag}");
+        let found = self.git(&["describe", "--tags", "--abbrev=0", &exclude, "HEAD"], b"").ok()?;
+        Some(String::from_utf8_lossy(&found).trim().to_owned())
+    }
+
     // A short question: what git printed.
     fn git(&self, args: &[&str], stdin: &[u8]) -> anyhow::Result<Vec<u8>> {
         let sh = Shell::new()?;

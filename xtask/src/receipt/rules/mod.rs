@@ -16,6 +16,7 @@ use super::statement::{ParseError, Receipt};
 use crate::name::Caller;
 use crate::suite::Suite;
 
+pub use suite::raised;
 pub use who::{Seal, Source};
 
 /// One reason to refuse. `code` is the rule's id and stays what it is; the text is for people.
@@ -40,8 +41,10 @@ pub struct Rule {
 }
 
 enum Judge {
-    // Of the bytes and the signature alone.
-    Bytes(fn(&Gate, &mut Refusals)),
+    // Of the bytes.
+    Bytes(fn(&ParseError, &mut Refusals)),
+    // Of the signature, whatever the receipt says.
+    Seal(fn(&Seal, &mut Refusals)),
     // Of what the receipt says.
     Receipt(fn(&Receipt, &Gate, &mut Refusals)),
 }
@@ -100,15 +103,15 @@ pub struct Baseline {
 pub const RULES: &[Rule] = &[
     bytes("receipt-file", "bytes", who::receipt_file),
     bytes("receipt-form", "bytes", who::receipt_form),
-    bytes("signature-missing", "bytes", who::signature_missing),
-    bytes("signature-form", "bytes", who::signature_form),
-    bytes("signature-wrong", "bytes", who::signature_wrong),
-    bytes("signers-file", "who", who::signers_file),
-    bytes("revoked-file", "who", who::revoked_file),
-    bytes("signer-unknown", "who", who::signer_unknown),
-    bytes("signer-namespace", "who", who::signer_namespace),
-    bytes("signer-not-valid", "who", who::signer_not_valid),
-    bytes("signer-revoked", "who", who::signer_revoked),
+    seal("signature-missing", "bytes", who::signature_missing),
+    seal("signature-form", "bytes", who::signature_form),
+    seal("signature-wrong", "bytes", who::signature_wrong),
+    seal("signers-file", "who", who::signers_file),
+    seal("revoked-file", "who", who::revoked_file),
+    seal("signer-unknown", "who", who::signer_unknown),
+    seal("signer-namespace", "who", who::signer_namespace),
+    seal("signer-not-valid", "who", who::signer_not_valid),
+    seal("signer-revoked", "who", who::signer_revoked),
     rule("signer-role", "who", who::signer_role),
     rule("caller", "who", who::caller),
     rule("statement-type", "what", run::statement_type),
@@ -151,8 +154,12 @@ pub const RULES: &[Rule] = &[
     rule("sums", "artifacts", run::sums),
 ];
 
-const fn bytes(id: &'static str, group: &'static str, judge: fn(&Gate, &mut Refusals)) -> Rule {
+const fn bytes(id: &'static str, group: &'static str, judge: fn(&ParseError, &mut Refusals)) -> Rule {
     Rule { id, group, judge: Judge::Bytes(judge) }
+}
+
+const fn seal(id: &'static str, group: &'static str, judge: fn(&Seal, &mut Refusals)) -> Rule {
+    Rule { id, group, judge: Judge::Seal(judge) }
 }
 
 const fn rule(id: &'static str, group: &'static str, judge: fn(&Receipt, &Gate, &mut Refusals)) -> Rule {
@@ -164,18 +171,32 @@ pub fn judge(gate: &Gate) -> Vec<Reason> {
     let mut refusals = Refusals { rule: "", reasons: Vec::new() };
     for rule in RULES {
         refusals.rule = rule.id;
-        match rule.judge {
-            Judge::Bytes(judge) => judge(gate, &mut refusals),
-            Judge::Receipt(judge) => {
-                if let Some(receipt) = gate.readable() {
-                    judge(receipt, gate, &mut refusals);
-                }
-            }
+        match (&rule.judge, &gate.parsed, &gate.seal, gate.readable()) {
+            (Judge::Bytes(judge), Err(error), ..) => judge(error, &mut refusals),
+            (Judge::Seal(judge), _, Some(seal), _) => judge(seal, &mut refusals),
+            (Judge::Receipt(judge), _, _, Some(receipt)) => judge(receipt, gate, &mut refusals),
+            _ => {}
         }
     }
-    // Whatever is wrong with the rules above: what ssh-keygen did not confirm is never accepted.
-    if refusals.reasons.is_empty() && !gate.seal.as_ref().is_none_or(Seal::confirmed) {
+    // Whatever may be wrong with the rules above, what cannot be read or was not confirmed is never accepted.
+    let sure = gate.parsed.is_ok() && gate.seal.as_ref().is_none_or(Seal::confirmed);
+    if refusals.reasons.is_empty() && !sure {
         refusals.rule = "signature-wrong";
+        refusals.add("the signature was not checked");
+    }
+    refusals.reasons
+}
+
+/// Judges a signature alone, by the rules that need nothing else.
+pub fn judge_seal(seal: &Seal) -> Vec<Reason> {
+    let mut refusals = Refusals { rule: "", reasons: Vec::new() };
+    for rule in RULES {
+        refusals.rule = rule.id;
+        if let Judge::Seal(judge) = rule.judge {
+            judge(seal, &mut refusals);
+        }
+    }
+    if refusals.reasons.is_empty() && !seal.confirmed() {
         refusals.add("the signature was not checked");
     }
     refusals.reasons

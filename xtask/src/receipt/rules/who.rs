@@ -105,38 +105,34 @@ impl Seal {
     }
 }
 
-pub(super) fn receipt_file(gate: &Gate, refusals: &mut Refusals) {
-    if let Err(ParseError::Unreadable(why)) = &gate.parsed {
+pub(super) fn receipt_file(error: &ParseError, refusals: &mut Refusals) {
+    if let ParseError::Unreadable(why) = error {
         refusals.add(why.as_str());
     }
 }
 
-pub(super) fn receipt_form(gate: &Gate, refusals: &mut Refusals) {
-    match &gate.parsed {
-        Ok(_) | Err(ParseError::Unreadable(_)) => {}
-        Err(error) => drop(refusals.add(error.to_string())),
+pub(super) fn receipt_form(error: &ParseError, refusals: &mut Refusals) {
+    if !matches!(error, ParseError::Unreadable(_)) {
+        refusals.add(error.to_string());
     }
 }
 
-pub(super) fn signature_missing(gate: &Gate, refusals: &mut Refusals) {
-    if let Some(why) = gate.seal.as_ref().and_then(|seal| seal.missing.as_ref()) {
+pub(super) fn signature_missing(seal: &Seal, refusals: &mut Refusals) {
+    if let Some(why) = &seal.missing {
         refusals.add(format!("there is no signature: {why}"));
     }
 }
 
-pub(super) fn signature_form(gate: &Gate, refusals: &mut Refusals) {
-    if let Some(Seal { signature: Err(why), missing: None, .. }) = &gate.seal {
+pub(super) fn signature_form(seal: &Seal, refusals: &mut Refusals) {
+    if let Seal { signature: Err(why), missing: None, .. } = seal {
         refusals.add(format!("the signature cannot be read: {why}"));
     }
 }
 
 // Said only where no other rule explains it: ssh-keygen gives one message for everything.
-pub(super) fn signature_wrong(gate: &Gate, refusals: &mut Refusals) {
-    let Some(seal) = &gate.seal else { return };
+pub(super) fn signature_wrong(seal: &Seal, refusals: &mut Refusals) {
     let explained = seal.invalid().is_some() || seal.wrong_namespace().is_some() || seal.revoking().is_some();
-    if let Some(Err(said)) = &seal.confirmed
-        && !explained
-    {
+    if let (Some(Err(said)), false) = (&seal.confirmed, explained) {
         refusals.add(format!("the signature is not one of these bytes by that key (ssh-keygen: {said})"));
     }
 }
@@ -148,41 +144,36 @@ fn faults(name: &str, faults: &[Fault], refusals: &mut Refusals) {
     }
 }
 
-pub(super) fn signers_file(gate: &Gate, refusals: &mut Refusals) {
-    if let Some(seal) = &gate.seal {
-        faults(&seal.signers.0, &seal.signers.2, refusals);
-    }
+pub(super) fn signers_file(seal: &Seal, refusals: &mut Refusals) {
+    faults(&seal.signers.0, &seal.signers.2, refusals);
 }
 
-pub(super) fn revoked_file(gate: &Gate, refusals: &mut Refusals) {
-    for (name, _, found) in gate.seal.iter().flat_map(|seal| &seal.revoked) {
+pub(super) fn revoked_file(seal: &Seal, refusals: &mut Refusals) {
+    for (name, _, found) in &seal.revoked {
         faults(name, found, refusals);
     }
 }
 
-pub(super) fn signer_unknown(gate: &Gate, refusals: &mut Refusals) {
-    if let Some(seal) = &gate.seal
-        && seal.signature.is_ok()
-        && seal.signer().is_none()
-    {
+pub(super) fn signer_unknown(seal: &Seal, refusals: &mut Refusals) {
+    if seal.signature.is_ok() && seal.signer().is_none() {
         refusals.add(format!("the key that signed is in no line of {}", seal.signers.0));
     }
 }
 
-pub(super) fn signer_namespace(gate: &Gate, refusals: &mut Refusals) {
-    if let Some(why) = gate.seal.as_ref().and_then(Seal::wrong_namespace) {
+pub(super) fn signer_namespace(seal: &Seal, refusals: &mut Refusals) {
+    if let Some(why) = seal.wrong_namespace() {
         refusals.add(why);
     }
 }
 
-pub(super) fn signer_not_valid(gate: &Gate, refusals: &mut Refusals) {
-    if let Some(why) = gate.seal.as_ref().and_then(Seal::invalid) {
+pub(super) fn signer_not_valid(seal: &Seal, refusals: &mut Refusals) {
+    if let Some(why) = seal.invalid() {
         refusals.add(why);
     }
 }
 
-pub(super) fn signer_revoked(gate: &Gate, refusals: &mut Refusals) {
-    if let Some(name) = gate.seal.as_ref().and_then(Seal::revoking) {
+pub(super) fn signer_revoked(seal: &Seal, refusals: &mut Refusals) {
+    if let Some(name) = seal.revoking() {
         refusals.add(format!("the key that signed is revoked in {name}"));
     }
 }

@@ -1,0 +1,70 @@
+//! A signing key that is known to work for a role, before anybody queues.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::bail;
+
+use super::gate::{self, REVOKED, SIGNERS, Trusted};
+use crate::name::Caller;
+use crate::receipt::rules::{Reason, Seal, judge_seal};
+use crate::receipt::signers::RECEIPT_NAMESPACE;
+use crate::time::Moment;
+use crate::{archive, seal, sys};
+
+// Long enough to find a hardware key and touch it.
+const TOUCH: Duration = Duration::from_secs(30);
+
+/// A key and the role that it signs for.
+pub struct Signing {
+    key: PathBuf,
+    trusted: Trusted,
+}
+
+impl Signing {
+    /// Tries the key: it must sign, and the files beside the suite in the working tree must let it sign as `role`. Errors with
+    /// what to do. Nothing is written.
+    pub fn try_key(root: &Path, suite: &Path, key: &Path, role: Caller) -> anyhow::Result<Self> {
+        let beside = |name: &str| root.join(suite.with_file_name(name));
+        let trusted =
+            Trusted { signers: gate::file(root, &beside(SIGNERS)), revoked: vec![gate::file(root, &beside(REVOKED))] };
+        let signing = Self { key: key.to_owned(), trusted };
+        let probe = b"can this key sign?\n";
+        let (seal, reasons) = signing.judged(probe, &signing.sign(probe, RECEIPT_NAMESPACE, None)?)?;
+        let role_of_key = seal.role();
+        if !reasons.is_empty() {
+            let why: Vec<&str> = reasons.iter().map(|reason| reason.text.as_str()).collect();
+            bail!("nobody would accept what {} signs: {}", key.display(), why.join("; "));
+        }
+        if let Some(other) = role_of_key.filter(|&other| other != role) {
+            let signers = &signing.trusted.signers.name;
+            bail!("{} signs as {other} (see {signers}), and the caller is {role}", key.display());
+        }
+        Ok(signing)
+    }
+
+    /// Signs by `deadline`; without one, as long as it takes to touch a hardware key.
+    pub fn sign(&self, bytes: &[u8], namespace: &str, deadline: Option<Moment>) -> anyhow::Result<Vec<u8>> {
+        seal::sign(&self.key, namespace, bytes, deadline.unwrap_or_else(|| sys::now() + TOUCH))
+    }
+
+    /// Signs the receipt at `path` and writes the signature beside it, unless the gate would not accept it. Gives who signed.
+    pub fn sign_receipt(&self, path: &Path) -> anyhow::Result<String> {
+        let bytes = archive::read(path)?;
+        let signature = self.sign(&bytes, RECEIPT_NAMESPACE, None)?;
+        let (seal, reasons) = self.judged(&bytes, &signature)?;
+        if let Some(reason) = reasons.first() {
+            bail!("{} is not signed: {}", path.display(), reason.text);
+        }
+        archive::write_new(&gate::with_ending(path, gate::SIGNATURE), &signature)?;
+        Ok(seal.signed_by().unwrap_or_default())
+    }
+
+    // By the public path that anybody takes.
+    fn judged(&self, bytes: &[u8], signature: &[u8]) -> anyhow::Result<(Seal, Vec<Reason>)> {
+        let now_ms = sys::clocks().wall_ms;
+        let seal = gate::judge_signature(&Ok(bytes.to_vec()), &Ok(signature.to_vec()), &self.trusted, now_ms)?;
+        let reasons = judge_seal(&seal);
+        Ok((seal, reasons))
+    }
+}
