@@ -12,12 +12,13 @@ use crate::lock::{self, HeldLocks, Identity, NotHeld, Ports};
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
 use crate::receipt::build::{Facts, build};
+use crate::record::Record;
 use crate::repo::Repo;
 use crate::report::Scene;
 use crate::run::Observer as _;
 use crate::run::order::{Order, Surface};
 use crate::time::Clocks;
-use crate::verdict::{Exit, Word};
+use crate::verdict::{Exit, Stop, Word};
 use crate::{archive, sys};
 
 use super::say;
@@ -114,40 +115,38 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     let held =
         show::while_drawing(&show, || keeper.hold(&ports, &repo.root, &identity, (request.begun, budget), &mut tell));
     let show = show.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let facts = |won| Facts {
+        run: run.clone(),
+        caller: request.caller,
+        suite_path: suite_path.clone(),
+        suite_text: suite_text.clone(),
+        selection: request.selection.clone(),
+        queue_budget: budget,
+        outer,
+        ports: (ports.workstation, worktree),
+        network_namespace: lock::namespace("net"),
+        boot_id: sys::boot_id(),
+        requested: request.begun,
+        won,
+        started: None,
+        commit: commit.clone(),
+        tree: None,
+        compared: false,
+        services: Vec::new(),
+        toolchain: Default::default(),
+        xtask: super::runner::this_program(),
+    };
     let locks = match held {
         Ok(locks) => locks,
-        Err(why) => {
-            let facts = Facts {
-                run: run.clone(),
-                caller: request.caller,
-                suite_path,
-                suite_text,
-                selection: request.selection,
-                queue_budget: budget,
-                outer,
-                ports: (ports.workstation, worktree),
-                network_namespace: lock::namespace("net"),
-                boot_id: sys::boot_id(),
-                requested: request.begun,
-                won: None,
-                started: None,
-                commit,
-                tree: None,
-                compared: false,
-                services: Vec::new(),
-                toolchain: Default::default(),
-                xtask: super::runner::this_program(),
-            };
-            return not_held(repo, &why, &facts, &ready, show);
-        }
+        Err(why) => return not_held(repo, &why, &facts(None), &ready, show),
     };
     let order = Order {
         run: run.clone(),
         caller: request.caller,
         root: repo.root.clone(),
-        suite_path,
-        suite_text,
-        selection: request.selection,
+        suite_path: suite_path.clone(),
+        suite_text: suite_text.clone(),
+        selection: request.selection.clone(),
         requested: request.begun,
         won: locks.won,
         queue_budget: budget,
@@ -163,11 +162,29 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     for text in &trouble {
         say(&format!("error: {text}"));
     }
+    let mut receipt = archive_path(&repo.root, &run);
+    if receipt.is_none() && !trouble.is_empty() {
+        // The runner could not say how the run ended. That it took place is known all the same.
+        let record =
+            Record { stop: stop_of(exit), run_late: exit == Exit::Late, trouble: trouble.clone(), ..Record::default() };
+        let written = build(&facts(Some(locks.won)), &ready.suite, &ready.plan, &record, sys::clocks());
+        match archive::write(&repo.root, &run, &written.to_bytes(), || None) {
+            Ok(path) => receipt = Some(path),
+            Err(error) => say(&format!("error: {error:#}")),
+        }
+        if let Some(path) = &receipt {
+            let path = path.strip_prefix(&repo.root).unwrap_or(path).display();
+            say(&format!("   receipt   {path}  (result: {})", written.predicate.result));
+        }
+    }
     if !trouble.is_empty() {
         say(&format!("exit code {}", exit.code()));
     }
-    let receipt = archive_path(&repo.root, &run);
     Ok(Over { exit, run, receipt, locks: Some(locks) })
+}
+
+fn stop_of(exit: Exit) -> Option<Stop> {
+    if let Exit::Cancelled(stop) = exit { Some(stop) } else { None }
 }
 
 fn archive_path(root: &Path, run: &RunId) -> Option<PathBuf> {

@@ -125,7 +125,7 @@ pub fn build(facts: &Facts, suite: &Suite, plan: &Plan, record: &Record, ended: 
             .map(|planned| {
                 let asked = suite.task(&planned.name).expect("a plan is made of tasks of its suite");
                 let happened = record.tasks.iter().find(|task| task.task == planned.name);
-                task(asked, happened, &facts.run)
+                task(asked, happened, facts)
             })
             .collect(),
         services: facts.services.clone(),
@@ -140,7 +140,8 @@ fn whole_ms(from: Moment, to: Moment) -> u64 {
     (to.as_nanos() / 1_000_000).saturating_sub(from.as_nanos() / 1_000_000)
 }
 
-fn task(asked: &crate::suite::Task, happened: Option<&TaskRecord>, run: &RunId) -> Task {
+fn task(asked: &crate::suite::Task, happened: Option<&TaskRecord>, facts: &Facts) -> Task {
+    let nobody_knows = if facts.won.is_some() { "nobody is left to say how it ended" } else { "nothing was run" };
     let started = happened.and_then(|task| task.started);
     Task {
         name: asked.name.clone(),
@@ -154,11 +155,11 @@ fn task(asked: &crate::suite::Task, happened: Option<&TaskRecord>, run: &RunId) 
         cpu_ms: happened.map_or(0, |task| millis(task.cpu_time)),
         peak_kib: happened.map_or(0, |task| task.peak_kib),
         verdict: happened.map_or(Word::NotRun, |task| task.verdict.word()),
-        why: happened.map_or("nothing was run".to_owned(), |task| task.verdict.to_string()),
+        why: happened.map_or(nobody_knows.to_owned(), |task| task.verdict.to_string()),
         exit: happened.and_then(|task| task.exit),
         signals: happened.map(|task| task.signals.clone()).unwrap_or_default(),
         leftovers: happened.map(|task| task.leftovers.clone()).unwrap_or_default(),
-        log: started.map(|_| log_path(run, asked.name.as_str())),
+        log: started.map(|_| log_path(&facts.run, asked.name.as_str())),
     }
 }
 

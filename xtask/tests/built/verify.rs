@@ -403,5 +403,7 @@ fn a_killed_runner_is_said_and_what_it_ran_is_ended() {
     nix::sys::signal::kill(runner, Signal::SIGKILL).unwrap();
     run.wait().expect(7).says("the runner is gone before");
     assert_eq!(processes_with(&token), Vec::<i32>::new());
-    go(&world);
+    let receipt = the_receipt(&world);
+    assert_eq!(receipt["result"], "no-verdict");
+    assert_eq!(task(&receipt, "one")["why"], "nobody is left to say how it ended");
 }
