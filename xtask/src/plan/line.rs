@@ -222,7 +222,7 @@ impl Line {
     // When a task of that kind is expected to fit, and how many slots will then be free beside it.
     fn reservation(&self, kind: Kind, now: Moment) -> (Moment, usize) {
         let mut ends: Vec<(Moment, usize)> =
-            self.holders.iter().map(|holder| (holder.until.max(now), holder.slots.len())).collect();
+            self.holders.iter().map(|holder| (holder.until, holder.slots.len())).collect();
         ends.sort_unstable();
         let takes_mutex = |holder: &&Holder| kind.mutex.is_some() && self.jobs.mutex_of(holder.task) == kind.mutex;
         let mut due = self.holders.iter().find(takes_mutex).map_or(now, |holder| holder.until.max(now));

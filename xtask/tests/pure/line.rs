@@ -23,6 +23,11 @@ fn longest_path_goes_first() {
 }
 
 #[test]
+fn of_two_paths_of_one_length_the_heavier_goes_first() {
+    check("task light limit=9\n task heavy limit=9 cpus=2", "at 0 tick -> start heavy on 0+1");
+}
+
+#[test]
 fn usual_durations_count_for_more_than_deadlines() {
     check(
         "run pool=1\n task a limit=50 usual=2\n task b limit=9 usual=3\n task c limit=2",

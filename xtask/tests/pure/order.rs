@@ -74,9 +74,9 @@ fn search_is_repeatable_and_only_where_every_duration_is_known() {
 
 #[test]
 fn order_that_cannot_be_better_is_left_alone() {
-    // 4.5 s would be the bound, and six orders take the 6 s that are possible.
-    let plan = plan_of("task a usual=3\n task b usual=3\n task c usual=3");
-    assert_eq!(order(&plan, &Arc::new(Jobs::new(&plan))), [0, 1, 2]);
+    // The bound is 7.5 s, and all orders take the 9 s that are possible.
+    let plan = plan_of("task a usual=3\n task b usual=3\n task c usual=3\n task d usual=3\n task e usual=3");
+    assert_eq!(order(&plan, &Arc::new(Jobs::new(&plan))), [0, 1, 2, 3, 4]);
     // Here the bound, 8 s, can be had, by giving the mutex to `c` first.
     let plan = plan_of("task a usual=3\n task b usual=5\n task c usual=4 mutex=m\n task d usual=4 mutex=m");
     assert_eq!(makespan(&plan, |task| plan.tasks[task].usual.unwrap()), Duration::from_secs(8));
