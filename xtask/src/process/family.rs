@@ -1,6 +1,7 @@
 //! One owner of processes, from its start until its last process is gone.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -69,6 +70,8 @@ pub(super) struct Family {
     pub(super) label: String,
     pub(super) pid: i32,
     pub(super) cpus: Option<HashSet<usize>>,
+    // Its log, as /proc names it.
+    pub(super) log: Option<PathBuf>,
     handle: duct::Handle,
     signals: Vec<String>,
     stage: Stage,
@@ -100,6 +103,7 @@ impl Family {
             label: label.to_owned(),
             pid,
             cpus: cpus.map(|cpus| cpus.into_iter().collect()),
+            log: None,
             handle,
             signals: Vec::new(),
             stage: Stage::Running,
@@ -162,8 +166,13 @@ impl Family {
         new
     }
 
-    // One step on the way from the leader's end to the end of all.
-    pub(super) fn advance(&mut self, found: &[(Process, Whose)], condemned: &mut Condemned) -> Option<Gone> {
+    // One step on the way from the leader's end to the end of all. An `exact` look has missed nothing.
+    pub(super) fn advance(
+        &mut self,
+        found: &[(Process, Whose)],
+        exact: bool,
+        condemned: &mut Condemned,
+    ) -> Option<Gone> {
         let now = sys::now();
         if let (Stage::Running | Stage::Killed, Some(end)) = (&self.stage, self.peek()) {
             self.count(&end);
@@ -176,7 +185,7 @@ impl Family {
         let alive = |p: &Process, whose: &Whose| *whose == Whose::Of(self.owner) && !p.dead && p.pid != self.pid;
         let left: Vec<&Process> = found.iter().filter(|(p, whose)| alive(p, whose)).map(|(p, _)| p).collect();
         if let Stage::Settling(at, status) = self.stage
-            && (left.is_empty() || now.since(at) >= SETTLE)
+            && ((left.is_empty() && exact) || now.since(at) >= SETTLE)
         {
             self.stage = Stage::Ending(at, status, names(found, self.owner, self.pid));
         }
@@ -194,7 +203,7 @@ impl Family {
                 // Also where nothing was found: a look is older than this moment, and a group can be killed as a whole.
                 self.signal(Signal::SIGKILL);
                 let survivors: Vec<_> = left.iter().filter_map(|p| condemned.survivor(p, now)).collect();
-                if survivors.len() < left.len() {
+                if survivors.len() < left.len() || !exact {
                     let first = self.kill_all(found, condemned, now);
                     if first && !self.signals.is_empty() && self.signals.iter().all(|s| s != "SIGKILL") {
                         self.signals.push(Signal::SIGKILL.to_string());

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use super::table::{self, Identity, Process};
@@ -14,6 +15,9 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long one that this user may not signal may take to end by itself.
 pub const FOREIGN_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How many looks in a row must find nothing.
+const QUIET: u32 = 2;
 
 /// How long a sweep pauses between two looks.
 pub const PAUSE: Duration = Duration::from_millis(1);
@@ -84,6 +88,8 @@ impl Condemned {
 /// Ends every process that `look` shows, again and again, until it shows nothing alive or `until` has come.
 pub(super) fn end(until: Moment, condemned: &mut Condemned, mut look: impl FnMut() -> Vec<Process>) -> Swept {
     let mut swept = Swept::default();
+    // A look may miss the child of a process that ends meanwhile; the next one does not.
+    let mut quiet = 0;
     loop {
         let now = sys::now();
         let alive: Vec<Process> = look().into_iter().filter(|p| !p.dead).collect();
@@ -93,17 +99,20 @@ pub(super) fn end(until: Moment, condemned: &mut Condemned, mut look: impl FnMut
             }
             condemned.kill(process, now);
         }
-        let over = alive.iter().filter(|p| condemned.survivor(p, now).is_some()).count() == alive.len();
-        if over || now >= until {
+        let over = alive.iter().all(|p| condemned.survivor(p, now).is_some());
+        quiet = if over { quiet + 1 } else { 0 };
+        if quiet == QUIET || now >= until {
             swept.survivors = alive.iter().filter_map(|p| condemned.living(p)).collect();
             return swept;
         }
-        std::thread::sleep(PAUSE);
+        if !over {
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 
-/// Ends, until `until` at the latest, every process that carries the mark of one of these runs, and everything below
-/// such a process. For runs of which nobody is left to do it.
+/// Ends, until `until` at the latest, every process that carries the mark of one of these runs or writes to a log in a
+/// folder of its name, and everything below such a process. For runs of which nobody is left to do it.
 pub fn end_marked(runs: &[RunId], until: Moment) -> Swept {
     let prefixes: Vec<String> = runs.iter().map(|run| format!("{run}/")).collect();
     if prefixes.is_empty() {
@@ -112,7 +121,9 @@ pub fn end_marked(runs: &[RunId], until: Moment) -> Swept {
     end(until, &mut Condemned::default(), || {
         let table = table::all();
         let me = std::process::id() as i32;
-        let ours = |p: &Process| p.marks().iter().any(|part| prefixes.iter().any(|prefix| part.starts_with(prefix)));
+        let marked = |p: &Process| p.marks().iter().any(|part| prefixes.iter().any(|prefix| part.starts_with(prefix)));
+        let in_folder = |path: &Path| path.iter().any(|part| runs.iter().any(|run| part == run.as_str()));
+        let ours = |p: &Process| marked(p) || table::outputs(p.pid).iter().any(|path| in_folder(path));
         let roots: Vec<&Process> = table.iter().filter(|p| p.pid != me && !p.dead && ours(p)).collect();
         let mut found: Vec<Process> = roots.iter().map(|&p| p.clone()).collect();
         for root in roots {

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::PathBuf;
 
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -75,6 +76,12 @@ impl Process {
         let text = String::from_utf8_lossy(value.unwrap_or_default());
         text.split(':').filter(|part| !part.is_empty()).map(str::to_owned).collect()
     }
+}
+
+/// The files behind stdout and stderr of a process, as /proc names them: a program that sheds its environment mostly
+/// keeps these.
+pub fn outputs(pid: i32) -> Vec<PathBuf> {
+    ["1", "2"].iter().filter_map(|fd| fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()).collect()
 }
 
 /// Everything below `root`, parents before their children, the dead ones included; `root` itself is left out.

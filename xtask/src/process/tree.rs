@@ -7,8 +7,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::fs::File;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +27,9 @@ use super::table::{self, Identity, Process};
 use crate::name::RunId;
 use crate::sys;
 use crate::time::Moment;
+
+/// How often one call of `poll` looks again while orphans end under its eyes: it must not block.
+const LOOKS: usize = 32;
 
 /// The kernel counts the start of processes in ticks of at most this length.
 const TICK: Duration = Duration::from_millis(10);
@@ -151,7 +154,9 @@ impl ProcessTree {
         env.push((super::MARK.into(), self.mark(label).into()));
         let mut command = duct::cmd(program, args).dir(dir).full_env(env).unchecked();
         command = stdin.map_or(command.stdin_null(), |fd| command.stdin_file(fd));
+        let mut log = None;
         if let Output::Log(file) = output {
+            log = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
             command = command.stderr_to_stdout().stdout_file(file);
         }
         command = command.before_spawn(move |command| {
@@ -174,7 +179,8 @@ impl ProcessTree {
         }
         let handle = handle.map_err(|e| format!("{shown}: {e}"))?;
         closed.expect("a descriptor that was open stays open");
-        let family = Family::new(owner, label, handle, cpus);
+        let mut family = Family::new(owner, label, handle, cpus);
+        family.log = log;
         let pid = family.pid;
         self.families.push(family);
         Ok(pid)
@@ -216,12 +222,11 @@ impl ProcessTree {
         if !self.families.iter().any(Family::is_ending) && !matches!(sys::peek_exited(None), Ok(Some(_))) {
             return Vec::new();
         }
-        let found = self.look();
-        self.reap_orphans(&found);
+        let (found, exact) = self.look_and_reap();
         let mut gone = Vec::new();
         let mut index = 0;
         while index < self.families.len() {
-            match self.families[index].advance(&found, &mut self.condemned) {
+            match self.families[index].advance(&found, exact, &mut self.condemned) {
                 Some(report) => {
                     self.families.swap_remove(index);
                     gone.push(report);
@@ -264,8 +269,7 @@ impl ProcessTree {
         // What has refused to die before is not waited for again.
         let mut condemned = std::mem::take(&mut self.condemned);
         let swept = sweep::end(until, &mut condemned, || {
-            let found = self.look();
-            self.reap_orphans(&found);
+            let (found, _) = self.look_and_reap();
             let ours = |(process, whose): (Process, Whose)| (whose != Whose::Before).then_some(process);
             found.into_iter().filter_map(ours).collect()
         });
@@ -293,7 +297,8 @@ impl ProcessTree {
         found
     }
 
-    // By what a program can least easily shed first: who its parent is, its group, who its parent was, its mark, its CPUs.
+    // By what a program can least easily shed first: who its parent is, its group, who its parent was, its mark, the log
+    // that it writes to, its CPUs.
     fn whose(&self, process: &Process, parent: Option<Whose>) -> Whose {
         if self.before.contains(&process.identity()) {
             return Whose::Before;
@@ -331,6 +336,11 @@ impl ProcessTree {
         if session || table::started(process) + TICK < self.began {
             return Whose::Before;
         }
+        let outputs = table::outputs(process.pid);
+        let writes = |f: &&Family| f.log.as_ref().is_some_and(|log| outputs.contains(log));
+        if let Some(family) = self.families.iter().find(writes) {
+            return Whose::Of(family.owner);
+        }
         let pinned = affinity::of(process.pid).unwrap_or_default();
         let holds = |f: &&Family| f.cpus.as_ref().is_some_and(|cpus| pinned.iter().all(|cpu| cpus.contains(cpu)));
         match self.families.iter().find(holds) {
@@ -347,9 +357,22 @@ impl ProcessTree {
         nix::unistd::getsid(None).map_or(0, Pid::as_raw)
     }
 
+    // Looks until a look finds no orphan that has ended, and says whether one did. A process that is alive when the list of
+    // children is read, and has ended when its own state is, may have left a child that is on neither list.
+    fn look_and_reap(&mut self) -> (Vec<(Process, Whose)>, bool) {
+        for _ in 0..LOOKS {
+            let found = self.look();
+            if !self.reap_orphans(&found) {
+                return (found, true);
+            }
+        }
+        (self.look(), false)
+    }
+
     // Orphans that have ended are ours to reap; leaders are not, before their group is dead, nor are the helpers that
-    // other code of this process started and waits for.
-    fn reap_orphans(&mut self, found: &[(Process, Whose)]) {
+    // other code of this process started and waits for. True if there was one.
+    fn reap_orphans(&mut self, found: &[(Process, Whose)]) -> bool {
+        let mut any = false;
         for (process, whose) in found {
             let leader = self.families.iter().any(|f| f.pid == process.pid);
             if !process.dead || process.parent != self.me || leader || *whose == Whose::Helper {
@@ -361,7 +384,9 @@ impl ProcessTree {
                 family.count(&end);
             }
             let _ = waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG));
+            any = true;
         }
+        any
     }
 }
 

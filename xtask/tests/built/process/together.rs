@@ -1,0 +1,76 @@
+//! Processes that are side by side, and those that were there before.
+
+use std::process::{Command, Stdio};
+
+use crate::process::{Ran, assert_none_left, misbehave, suite, task, token};
+use crate::world::{World, processes_with, until};
+
+#[test]
+fn the_end_of_a_task_does_not_touch_the_others() {
+    let token = token();
+    // b has a daemon of its own; a ends beside it, with one of its own too; only then does b look after its daemon.
+    let world = World::new(&suite("[task.none]\ncommand = 'true'\ndeadline = \"1s\""));
+    let path = |name: &str| world.folder.path().join(name).display().to_string();
+    let (up, over, checked) = (path("up"), path("over"), path("checked"));
+    let a = format!("until {up} fork session leave hang end say hi");
+    let daemon = format!("fork session leave touch {up} until {over} touch {checked} end");
+    let b = format!("{daemon} until {checked} say fine");
+    let c = format!("touch {over}");
+    let tasks = [
+        task("a", &a, &token, "leftovers = \"kill\""),
+        task("b", &b, &token, ""),
+        task("c", &c, &token, "needs = [\"a\"]"),
+    ];
+    world.write("ci/suite.toml", &suite(&tasks.concat()));
+    world.commit("side by side");
+    let done = world.run(&["verify"]).expect(0);
+    let ran = Ran::of(world, done, &token);
+    ran.expect("a", "passed", &[]).expect("b", "passed", &[]);
+    assert_eq!(ran.task("a")["leftovers"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_server_that_the_shell_had_started_before_lives_on() {
+    let (mine, theirs) = (token(), token());
+    let world = World::new(&suite(&task("a", "fork session leave hang end say hi", &mine, "leftovers = \"kill\"")));
+    let program = world.command(&["verify"]);
+    let mut shell = Command::new("sh");
+    let script = format!("\"$0\" fork hang end hang {theirs} & exec \"$1\" verify");
+    shell.args(["-c", &script]).arg(misbehave()).arg(program.get_program()).current_dir(&world.repo);
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let status = shell.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(0));
+    assert_none_left(&mine);
+    let left = processes_with(&theirs);
+    assert_eq!(left.len(), 2, "the server and its child");
+    for pid in left {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    }
+    until("the server's end", || processes_with(&theirs).is_empty());
+}
+
+#[test]
+fn what_no_task_accounts_for_ends_with_the_run_which_fails() {
+    // Without its mark, its log and its group, and not pinned to the CPUs of its task: nobody can tell whose it is.
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    if cpus == 1 {
+        return; // every process is pinned to the only CPU there is
+    }
+    let token = token();
+    let world = World::new(&suite("[task.none]\ncommand = 'true'\ndeadline = \"1s\""));
+    let up = world.folder.path().join("up");
+    let orders = format!("fork session leave close touch {0} hang end until {0} say hi {token}", up.display());
+    let script = format!("exec env -i taskset -c 0-{} '{}' {orders}", cpus - 1, misbehave().display());
+    world.write(
+        "ci/suite.toml",
+        &suite(&format!("[task.a]\ncommand = [\"sh\", \"-c\", \"{script}\"]\ndeadline = \"60s\"")),
+    );
+    world.commit("a stray");
+    let done = world.run(&["verify"]).expect(7).says("processes of no task were left and ended");
+    Ran::of(world, done, &token).expect("a", "passed", &[]);
+}
