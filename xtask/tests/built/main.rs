@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod archive;
+mod keyring;
 mod lock;
 mod lock_caller;
 mod lock_contender;
@@ -14,6 +15,8 @@ mod plan;
 mod postgres;
 mod postgres_verify;
 mod process;
+mod receipt;
+mod release;
 mod repo;
 mod verify;
 #[allow(dead_code, reason = "the tests of one step use a part of it")]

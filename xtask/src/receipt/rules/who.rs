@@ -131,7 +131,9 @@ pub(super) fn signature_form(seal: &Seal, refusals: &mut Refusals) {
 
 // Said only where no other rule explains it: ssh-keygen gives one message for everything.
 pub(super) fn signature_wrong(seal: &Seal, refusals: &mut Refusals) {
-    let explained = seal.invalid().is_some() || seal.wrong_namespace().is_some() || seal.revoking().is_some();
+    let broken = seal.revoked.iter().any(|(_, _, faults)| !faults.is_empty());
+    let of_signer = seal.invalid().is_some() || seal.wrong_namespace().is_some() || seal.revoking().is_some();
+    let explained = broken || of_signer;
     if let (Some(Err(said)), false) = (&seal.confirmed, explained) {
         refusals.add(format!("the signature is not one of these bytes by that key (ssh-keygen: {said})"));
     }

@@ -1,0 +1,389 @@
+//! `release`: either everything is there and accepted by whoever looks, or nothing is.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::Signal;
+
+use crate::keyring::{BOTH, Keyring, RECEIPTS, SUITE, read, signature_of};
+use crate::world::{Running, skipped, until};
+
+const RELEASES: &str = "xtask-release-v1";
+
+fn tagged(suite: &str) -> Keyring {
+    let keyring = Keyring::new(suite);
+    keyring.world.git(&["tag", "v1"]);
+    keyring
+}
+
+/// The suite with another command in place of `true`, as a shell would have it.
+fn suite_with(script: &str) -> String {
+    SUITE.replace("\"true\"", &format!("[\"sh\", \"-c\", {script:?}]"))
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// No release, and no signature anywhere.
+#[track_caller]
+fn nothing_signed(keyring: &Keyring) {
+    let left = names(&keyring.world.repo.join("receipts"));
+    assert!(left.iter().all(|name| name.starts_with("r-") && name.ends_with(".json")), "{left:?}");
+    keyring.refused(&["v1"], &["receipt-file", "signature-missing"]);
+}
+
+#[test]
+fn a_release_is_accepted_by_the_gate_and_by_the_public_commands() {
+    let keyring = tagged(&SUITE.replace("echo app > target/app", "echo app > target/app && chmod 755 target/app"));
+    keyring.release("v1").expect(0).says("Signed v1");
+    let folder = keyring.world.repo.join("receipts/v1");
+    assert_eq!(names(&folder), ["SHA256SUMS", "SHA256SUMS.sig", "app", "receipt.json", "receipt.json.sig"]);
+    assert_eq!(fs::read(folder.join("app")).unwrap(), b"app\n");
+    assert_eq!(fs::metadata(folder.join("app")).unwrap().permissions().mode() & 0o777, 0o755);
+    keyring.accepted(&["v1"]);
+    keyring.accepted(&["v1", "--artifact", "target/app"]);
+    keyring.accepted(&["receipts/v1/receipt.json"]);
+    keyring.world.run(&["check-receipt", "v1"]).expect(0).says("for v1: 2/2 passed");
+    for (file, namespace) in [("SHA256SUMS", RELEASES), ("receipt.json", RECEIPTS)] {
+        let script = format!(
+            "ssh-keygen -Y verify -f ../../ci/allowed_signers -r ../../ci/revoked_keys -I release -n {namespace} \
+             -s {file}.sig < {file} && sha256sum --check --quiet SHA256SUMS"
+        );
+        let ran = Command::new("sh").args(["-c", &script]).current_dir(&folder).stdout(Stdio::null()).status().unwrap();
+        assert!(ran.success(), "{file}");
+    }
+    keyring.release("v1").expect(2).says("receipts/v1 is there already");
+    keyring.accepted(&["v1"]);
+}
+
+#[test]
+fn what_is_in_the_folder_of_a_release_has_to_fit() {
+    let keyring = tagged(SUITE);
+    keyring.release("v1").expect(0);
+    let folder = keyring.world.repo.join("receipts/v1");
+    let kept = keyring.world.folder.path().join("kept");
+    let copy =
+        |from: &Path, to: &Path| assert!(Command::new("cp").arg("-rT").args([from, to]).status().unwrap().success());
+    copy(&folder, &kept);
+    let changed = |change: &dyn Fn(), codes: &[&str]| {
+        change();
+        keyring.refused(&["v1"], codes);
+        fs::remove_dir_all(&folder).unwrap();
+        copy(&kept, &folder);
+        keyring.accepted(&["v1"]);
+    };
+    let at = |name: &str| folder.join(name);
+    changed(&|| fs::write(at("app"), "other").unwrap(), &["artifact-digest", "sums"]);
+    changed(&|| fs::remove_file(at("app")).unwrap(), &["artifact-missing", "sums"]);
+    changed(&|| fs::write(at("more"), "x").unwrap(), &["artifact-unlisted", "sums"]);
+    changed(&|| fs::write(at("SHA256SUMS"), "").unwrap(), &["sums"]);
+    changed(&|| fs::remove_file(at("SHA256SUMS.sig")).unwrap(), &["sums"]);
+    changed(&|| keyring.sign("release", RECEIPTS, &at("SHA256SUMS")), &["sums"]);
+    changed(&|| keyring.sign("ci", RELEASES, &at("SHA256SUMS")), &["sums"]);
+    changed(
+        &|| {
+            fs::remove_file(at("app")).unwrap();
+            std::os::unix::fs::symlink(kept.join("app"), at("app")).unwrap();
+        },
+        &["artifact-missing", "sums"],
+    );
+    // The receipt of a developer in the place of the release's.
+    let local = keyring.verify("local");
+    changed(
+        &|| {
+            fs::copy(&local, at("receipt.json")).unwrap();
+            fs::copy(signature_of(&local), at("receipt.json.sig")).unwrap();
+        },
+        &["caller", "sums"],
+    );
+    // And files given by hand, beside a receipt of any kind.
+    let receipt = local.to_str().unwrap();
+    keyring.accepted(&[receipt, "--artifact", "target/app"]);
+    keyring.world.write("target/app", "built again");
+    keyring.refused(&[receipt, "--artifact", "target/app"], &["artifact-digest"]);
+    keyring.refused(&[receipt, "--artifact", "ci/suite.toml"], &["artifact-missing", "artifact-unlisted"]);
+    keyring.refused(&[receipt, "--artifact", "target"], &["artifact-missing", "artifact-unlisted"]);
+}
+
+#[test]
+fn what_cannot_be_released_is_refused_before_anybody_queues() {
+    let keyring = tagged(SUITE);
+    let key = keyring.key("release");
+    let key = key.to_str().unwrap();
+    let refused = |args: &[&str], words: &str| {
+        keyring.world.run(args).expect(2).says("nothing was queued or run").says(words);
+        assert_eq!(names(&keyring.world.repo.join("receipts")), [""; 0]);
+    };
+    refused(&["release", "v1"], "no signing key");
+    refused(&["release", "v1", "--key", "none"], "No such file");
+    let local = keyring.key("local");
+    refused(&["release", "v1", "--key", local.to_str().unwrap()], "signs as local");
+    let stranger = keyring.key("stranger");
+    refused(&["release", "v1", "--key", stranger.to_str().unwrap()], "in no line of ci/allowed_signers");
+    refused(&["release", "v2", "--key", key], "there is no tag v2");
+    refused(&["release", "v1", "--key", key, "--artifact", "ci/suite.toml"], "ci/suite.toml is no declared output");
+    keyring.world.write("draft", "x");
+    refused(&["release", "v1", "--key", key], "uncommitted changes: draft");
+    // All reasons at once.
+    keyring.world.run(&["release", "v2"]).expect(2).says("there is no tag v2").says("draft").says("no signing key");
+    keyring.world.commit("one more");
+    refused(&["release", "v1", "--key", key], "(git checkout v1)");
+    for name in ["..", "../v1", "a//b", ".hidden", "r-20261130-140210-7c1e09ab", "a\nb", ""] {
+        let done = keyring.world.run(&["release", name, "--key", key]);
+        assert_eq!(done.code, 2, "{name:?}: {done:?}");
+    }
+}
+
+#[test]
+fn a_key_that_wants_a_passphrase_is_an_error_and_an_agent_may_hold_it() {
+    let keyring = tagged(SUITE);
+    let key = keyring.key("release");
+    let change = |old: &str, new: &str, key: &Path| {
+        let out = Command::new("ssh-keygen").args(["-q", "-p", "-P", old, "-N", new, "-f"]).arg(key).output().unwrap();
+        assert!(out.status.success());
+    };
+    change("", "secret", &key);
+    keyring.release("v1").expect(2).says("it is encrypted");
+    // In an agent it is open.
+    let plain = keyring.world.folder.path().join("plain");
+    fs::copy(&key, &plain).unwrap();
+    change("secret", "", &plain);
+    let socket = keyring.world.folder.path().join("agent");
+    let mut agent = Command::new("ssh-agent").args(["-D", "-a"]).arg(&socket).stdout(Stdio::null()).spawn().unwrap();
+    until("the agent", || socket.exists());
+    let added = Command::new("ssh-add").arg("-q").arg(&plain).env("SSH_AUTH_SOCK", &socket).status().unwrap();
+    assert!(added.success());
+    fs::remove_file(&plain).unwrap();
+    fs::remove_file(&key).unwrap();
+    let public = key.with_extension("pub");
+    let mut command = keyring.world.command(&["release", "v1", "--key", public.to_str().unwrap()]);
+    command.env("SSH_AUTH_SOCK", &socket);
+    let done = Running::start(command, &keyring.world.folder).wait();
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    done.expect(0);
+    keyring.accepted(&["v1"]);
+}
+
+#[test]
+fn a_run_that_does_not_pass_is_not_signed() {
+    for (script, code) in [("exit 3", 1), ("sleep 100", 3), ("echo x > ci/new; rm ci/new; echo x > draft", 7)] {
+        let keyring = tagged(&suite_with(script).replacen("deadline = \"1m\"", "deadline = \"1s\"", 1));
+        keyring.release("v1").expect(code).says("not signed, nothing was written to receipts/v1");
+        nothing_signed(&keyring);
+        assert_eq!(keyring.world.receipts().len(), 1, "the run itself has a receipt");
+    }
+    let keyring = tagged(&SUITE.replace("echo app > target/app", "true"));
+    keyring.world.write("target/app", "built by hand");
+    keyring.release("v1").expect(1).says("did not make its output");
+    nothing_signed(&keyring);
+}
+
+#[test]
+fn an_output_that_changed_after_its_task_is_not_signed() {
+    let suite = SUITE.to_owned()
+        + "[task.late]\ncommand = [\"sh\", \"-c\", \"echo more >> target/app\"]\nneeds = [\"build\"]\ndeadline = \"1m\"\n";
+    let keyring = tagged(&suite);
+    keyring.release("v1").expect(6).says("artifact-digest");
+    nothing_signed(&keyring);
+}
+
+#[test]
+fn a_key_that_is_gone_or_expired_after_the_run_signs_nothing() {
+    let keyring = tagged(&suite_with("rm ../key-release"));
+    keyring.release("v1").expect(7).says("not signed");
+    nothing_signed(&keyring);
+
+    // A key that expires while a task runs. Where the machine is so slow that it expires before the run, it gets longer.
+    for seconds in [4, 16, 64] {
+        let keyring = Keyring::new(&suite_with("until test -e ../go; do sleep 0.05; done"));
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let end = now() + seconds;
+        let when: String = xtask::time::utc(end * 1000).chars().filter(char::is_ascii_digit).collect();
+        let line = keyring.line("release", BOTH, &format!(",valid-before=\"{when}Z\""));
+        keyring.world.write("ci/allowed_signers", &line);
+        keyring.world.commit("a key that expires");
+        keyring.world.git(&["tag", "v1"]);
+        let mut run = keyring.world.start(&["release", "v1", "--key", keyring.key("release").to_str().unwrap()]);
+        until("a run or its end", || {
+            run.child.try_wait().unwrap().is_some() || !keyring.world.repo.join("target/app").exists()
+        });
+        until("the key's end", || now() > end);
+        fs::write(keyring.world.folder.path().join("go"), "").unwrap();
+        let done = run.wait();
+        if done.code == 2 {
+            continue;
+        }
+        done.expect(6).says("signer-not-valid").says("expired at");
+        nothing_signed(&keyring);
+        return;
+    }
+    panic!("the key always expired before the run");
+}
+
+/// A disk that takes no more: the folder of receipts is a small file system of its own.
+#[test]
+fn a_full_disk_leaves_no_release() {
+    let keyring = tagged(&SUITE.replace("echo app > target/app", "head -c 1000000 /dev/zero > target/app"));
+    let receipts = keyring.world.repo.join("receipts");
+    fs::create_dir(&receipts).unwrap();
+    let plain = keyring.world.command(&["release", "v1", "--key", keyring.key("release").to_str().unwrap()]);
+    let script = "mount -t tmpfs -o size=256k none receipts || exit 99; \"$@\"; code=$?; find receipts; exit $code";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .arg(plain.get_program())
+        .args(plain.get_args());
+    command.current_dir(&keyring.world.repo);
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let done = Running::start(command, &keyring.world.folder).wait();
+    if done.code == 99 || done.err.contains("unshare") {
+        skipped("a_full_disk_leaves_no_release", "this user may not mount anything");
+        return;
+    }
+    let done = done.expect(7).says("app cannot be copied");
+    let left: Vec<&str> = done.out.lines().collect();
+    assert!(left.len() == 2 && left[1].ends_with(".json"), "{left:?}");
+}
+
+#[test]
+fn no_task_of_a_release_sees_the_key_or_the_agent() {
+    let script = "env > target/env; ls -l /proc/self/fd > target/fds";
+    let keyring = tagged(&suite_with(script));
+    keyring.world.write("target/.keep", "");
+    let key = keyring.key("release");
+    let mut command = keyring.world.command(&["release", "v1"]);
+    command.env("XTASK_SIGNING_KEY", &key).env("SSH_AUTH_SOCK", "/tmp/agent-of-the-test").env("SSH_AGENT_PID", "1");
+    Running::start(command, &keyring.world.folder).wait().expect(0);
+    let told = |name: &str| fs::read_to_string(keyring.world.repo.join("target").join(name)).unwrap();
+    for text in [told("env"), told("fds")] {
+        for secret in ["key-release", "SSH_A", "agent-of-the-test", "XTASK_SIGNING"] {
+            assert!(!text.contains(secret), "{secret} in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn limits_that_were_raised_since_the_last_release_are_named() {
+    let keyring = tagged(SUITE);
+    keyring.release("v1").expect(0);
+    keyring.world.write("ci/suite.toml", &SUITE.replace("\"1m\"", "\"2m\""));
+    keyring.world.commit("more time");
+    keyring.world.git(&["tag", "v2"]);
+    keyring.release("v2").expect(0).says("since v1: deadline of task one was raised from 1m to 2m");
+    keyring.accepted(&["v2"]);
+    keyring.refused(&["v2", "--baseline", "v1"], &["limit-raised"]);
+    keyring.accepted(&["v1", "--baseline", "v1"]);
+}
+
+/// The steps that README gives for a rotation, a year after a release.
+#[test]
+fn an_old_release_outlives_its_key_but_not_its_revocation() {
+    let keyring = tagged(SUITE);
+    keyring.release("v1").expect(0);
+    let folder = keyring.world.repo.join("receipts/v1");
+    // A year passes: the run's clocks, and what was signed then.
+    let mut receipt = read(&folder.join("receipt.json"));
+    let clocks = &mut receipt.predicate.clocks;
+    for clock in [Some(&mut clocks.requested), clocks.won.as_mut(), clocks.started.as_mut(), Some(&mut clocks.ended)] {
+        clock.unwrap().wall_ms -= 365 * 86_400_000;
+    }
+    let old = format!("{}", clocks.ended.wall_ms / 1000);
+    fs::write(folder.join("receipt.json"), receipt.to_bytes()).unwrap();
+    keyring.sign("release", RECEIPTS, &folder.join("receipt.json"));
+    let sums = Command::new("sha256sum")
+        .args(["app", "receipt.json", "receipt.json.sig"])
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    fs::write(folder.join("SHA256SUMS"), sums.stdout).unwrap();
+    keyring.sign("release", RELEASES, &folder.join("SHA256SUMS"));
+    keyring.refused(&["v1"], &["too-old"]);
+    keyring.accepted(&["v1", "--archived"]);
+
+    // Rotation: the old line gets an end, the new key a line of its own.
+    keyring.generate("new", &["-t", "ed25519"]);
+    let end = xtask::time::utc((old.parse::<u64>().unwrap() + 86_400) * 1000);
+    let end: String = end.chars().filter(char::is_ascii_digit).collect();
+    let lines = keyring.line("release", BOTH, &format!(",valid-before=\"{end}Z\""))
+        + &keyring.line("new", BOTH, "").replace("new names", "release names");
+    keyring.world.write("ci/allowed_signers", &lines);
+    keyring.world.commit("rotation");
+    let now = ["--signers", "ci/allowed_signers"];
+    keyring.refused(&[&["v1"], &now[..]].concat(), &["signer-not-valid", "too-old", "sums"]);
+    keyring.accepted(&[&["v1", "--archived"], &now[..]].concat());
+    keyring.world.git(&["tag", "v2"]);
+    keyring.world.run(&["release", "v2", "--key", keyring.key("release").to_str().unwrap()]).expect(2).says("expired");
+    keyring.world.run(&["release", "v2", "--key", keyring.key("new").to_str().unwrap()]).expect(0);
+    keyring.accepted(&["v2"]);
+
+    // Revocation holds for the past too, also where the signers of that time are asked.
+    keyring.world.write("ci/revoked_keys", &keyring.public("release"));
+    keyring.refused(&[&["v1", "--archived"], &now[..]].concat(), &["signer-revoked", "sums"]);
+    keyring.world.commit("revocation");
+    keyring.refused(&["v1", "--archived"], &["signer-revoked", "sums"]);
+    keyring.accepted(&["v2", "--commit", "v2"]);
+}
+
+/// Killed at a moment of the seed's choosing: the release is there and whole, or it is not there.
+fn killed(seed: u64, rounds: u64) {
+    let keyring = tagged(SUITE);
+    let mut state = seed;
+    let mut random = || {
+        // SplitMix64.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 33
+    };
+    let folder = keyring.world.repo.join("receipts/v1");
+    let begun = std::time::Instant::now();
+    keyring.release("v1").expect(0);
+    let whole = u64::try_from(begun.elapsed().as_millis()).unwrap().max(1);
+    for round in 0..rounds {
+        let _ = fs::remove_dir_all(&folder);
+        let mut run = keyring.world.start(&["release", "v1", "--key", keyring.key("release").to_str().unwrap()]);
+        let after = Duration::from_millis(random() % (whole + whole / 4));
+        let begun = std::time::Instant::now();
+        until("the moment or the end", || begun.elapsed() >= after || run.child.try_wait().unwrap().is_some());
+        if run.child.try_wait().unwrap().is_none() {
+            run.signal(Signal::SIGKILL);
+        }
+        run.wait();
+        if folder.exists() {
+            keyring.accepted(&["v1"]);
+        } else {
+            keyring.refused(&["v1"], &["receipt-file", "signature-missing"]);
+        }
+        let context = format!("seed {seed}, round {round}, after {after:?}");
+        let left = names(&keyring.world.repo.join("receipts"));
+        assert!(left.iter().all(|name| !name.ends_with(".sig")), "{context}: {left:?}");
+    }
+    let _ = fs::remove_dir_all(&folder);
+    keyring.release("v1").expect(0);
+    let left = names(&keyring.world.repo.join("receipts"));
+    assert!(left.iter().all(|name| !name.starts_with('.')), "what killed runs left is still there: {left:?}");
+}
+
+#[test]
+fn a_release_that_is_killed_is_there_whole_or_not_at_all() {
+    killed(7, 8);
+}
+
+/// The same a hundred times, for a machine that has nothing else to do.
+#[test]
+#[ignore = "a hundred rounds"]
+fn a_release_that_is_killed_a_hundred_times() {
+    killed(1, 100);
+}
