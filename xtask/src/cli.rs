@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::command;
+use crate::lock::Scope;
 use crate::name::{Caller, Name, TaskName};
 use crate::plan::Selection;
 use crate::run::order::Surface;
@@ -304,7 +305,10 @@ pub fn main(begun: Clocks) -> Exit {
         Err(error) => {
             // clap sends help and version to stdout and errors to stderr; a closed pipe is no reason to panic.
             let _ = error.print();
-            return if error.use_stderr() { Exit::Usage } else { Exit::Passed };
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Passed };
+            let words: Vec<_> = std::env::args_os().skip(1).take(2).collect();
+            let lock_run = exit == Exit::Usage && words == ["lock", "run"];
+            return if lock_run { exit.of_lock_run() } else { exit };
         }
     };
     let done = dispatch(cli.command, begun);
@@ -329,7 +333,17 @@ fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
             json: args.message_format == FormatArg::Json,
         }),
         Command::Release(args) => command::release::run(release(args, begun)),
-        Command::Report(_) | Command::Lock(LockCommand::Run(_)) | Command::Adopt(_) => {
+        Command::Lock(LockCommand::Run(args)) => Ok(command::lock::run(&command::lock::Request {
+            begun,
+            scope: match args.scope {
+                ScopeArg::Workstation => Scope::Workstation,
+                ScopeArg::Worktree => Scope::Worktree,
+            },
+            queue: args.queue,
+            deadline: args.deadline,
+            command: args.command,
+        })),
+        Command::Report(_) | Command::Adopt(_) => {
             anyhow::bail!("this command is not there yet")
         }
         Command::InternalService => crate::service::host::main().map(|()| Exit::Passed),

@@ -4,12 +4,11 @@
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
 use std::time::Duration;
 
 use crate::event::Event;
 use crate::interrupt::{Wake, Wakeups};
-use crate::lock::{self, HeldLocks, Identity, NotHeld, Patience, Ports, StopAsked};
+use crate::lock::{self, HeldLocks, Identity, NotHeld, Patience, Scope, StopAsked};
 use crate::process::{MARK, Output, Owner, ProcessTree, Spawn, Survivor, sweep};
 use crate::run::lifeline::Lifeline;
 use crate::run::order::{Message, Order};
@@ -42,6 +41,8 @@ pub struct Supervised {
     pub exit: Exit,
     /// What the runner could not say itself, a line each.
     pub trouble: Vec<String>,
+    /// How the command of `lock run` ended, if it ended by itself.
+    pub command: Option<ExitStatus>,
 }
 
 impl Keeper {
@@ -50,22 +51,21 @@ impl Keeper {
         Ok(Self { wakeups: RefCell::new(Wakeups::new()?) })
     }
 
-    /// Waits for both locks out of one budget, which counts from `began`. Errors with why there is no lock.
+    /// Waits for these locks out of one budget, which counts from `began`. Errors with why there is no lock.
     pub fn hold(
         &self,
-        ports: &Ports,
-        folder: &Path,
+        wanted: &[(Scope, u16)],
         identity: &Identity,
         (began, budget): (Clocks, Duration),
         tell: &mut dyn FnMut(Event),
     ) -> Result<HeldLocks, NotHeld> {
-        let bind = |error| NotHeld::Bind { port: ports.workstation, error };
+        let bind = |error| NotHeld::Bind { port: wanted[0].1, error };
         // A copy: while the lock waits on it, `which` empties what it stands for.
         let asked = self.wakeups.borrow().stop_asked().try_clone_to_owned().map_err(bind)?;
         let which = || self.stop_asked();
         let mark = std::env::var(MARK).unwrap_or_default();
         let patience = Patience { began, budget, stop: StopAsked { fd: asked.as_fd(), which: &which }, mark: &mark };
-        lock::acquire_both(ports, folder, identity, &patience, tell)
+        lock::acquire_all(wanted, identity, &patience, tell)
     }
 
     /// The first request to stop since the last call, without waiting for one.
@@ -77,12 +77,12 @@ impl Keeper {
     /// Runs an order from the start of its runner to the end of everything that the runner started. The locks are held
     /// throughout; the caller lets them go. `note` takes lines for people.
     pub fn supervise(&self, locks: &HeldLocks, mut order: Order, note: &mut dyn FnMut(&str)) -> Supervised {
-        let mut trouble = Vec::new();
-        let exit = self.run(locks, &mut order, note, &mut trouble).unwrap_or_else(|why| {
+        let (mut trouble, mut command) = (Vec::new(), None);
+        let exit = self.run(locks, &mut order, note, &mut trouble, &mut command).unwrap_or_else(|why| {
             trouble.push(why);
             Exit::NoVerdict
         });
-        Supervised { exit, trouble }
+        Supervised { exit, trouble, command }
     }
 
     fn run(
@@ -91,13 +91,14 @@ impl Keeper {
         order: &mut Order,
         note: &mut dyn FnMut(&str),
         trouble: &mut Vec<String>,
+        command: &mut Option<ExitStatus>,
     ) -> Result<Exit, String> {
         self.end_the_dead(note, trouble);
         let outer = std::env::var(MARK).ok();
-        let mut tree = ProcessTree::new(order.run.clone(), outer.as_deref())?;
+        let mut tree = ProcessTree::new(order.run().clone(), outer.as_deref())?;
         let started = start(&mut tree, locks, order);
         let exit = match started {
-            Ok(lifeline) => self.watch(&mut tree, lifeline, locks, order, trouble),
+            Ok(lifeline) => self.watch(&mut tree, lifeline, locks, order, (trouble, command)),
             Err(why) => Err(why),
         };
         let swept = tree.sweep_all(sys::now() + SWEEP);
@@ -105,10 +106,10 @@ impl Keeper {
             trouble.push(format!("the runner left processes behind: {}", swept.found.join(", ")));
         }
         self.outwait(&swept.survivors, note, trouble);
-        if let Some(folder) = scratch::of(&order.run) {
+        if let Some(folder) = scratch::of(order.run()) {
             service::sweep(&folder);
         }
-        trouble.extend(scratch::remove(&order.run));
+        trouble.extend(scratch::remove(order.run()));
         exit.map(|exit| if exit == Exit::Passed && !trouble.is_empty() { Exit::NoVerdict } else { exit })
     }
 
@@ -130,9 +131,20 @@ impl Keeper {
         mut lifeline: Lifeline,
         locks: &HeldLocks,
         order: &Order,
-        trouble: &mut Vec<String>,
+        (trouble, command): (&mut Vec<String>, &mut Option<ExitStatus>),
     ) -> Result<Exit, String> {
-        let give_up = locks.won.monotonic + order.deadline + BACKSTOP;
+        let mut hear = |lifeline: &mut Lifeline| {
+            let (messages, gone) = lifeline.receive();
+            for message in messages {
+                match message {
+                    Message::Progress { done, of } => locks.set_progress(done, of),
+                    Message::Ended(status) => *command = Some(status),
+                    Message::Stop(_) | Message::Suspend => {}
+                }
+            }
+            !gone
+        };
+        let give_up = locks.won.monotonic + order.deadline() + BACKSTOP;
         let (mut stopped, mut hung, mut open) = (None, false, true);
         loop {
             let due = [Some(give_up).filter(|_| !hung), tree.wake_at()].into_iter().flatten().min();
@@ -145,17 +157,12 @@ impl Keeper {
                         lifeline.send(Message::Stop(stop));
                     }
                     Wake::Suspend => lifeline.send(Message::Suspend),
-                    Wake::Ready(_) => {
-                        let (messages, gone) = lifeline.receive();
-                        open = !gone;
-                        if let Some(Message::Progress { done, of }) = messages.last() {
-                            locks.set_progress(*done, *of);
-                        }
-                    }
+                    Wake::Ready(_) => open = hear(&mut lifeline),
                     Wake::Child => {}
                 }
             }
             if let Some(gone) = tree.poll().into_iter().find(|gone| gone.owner == RUNNER) {
+                hear(&mut lifeline);
                 return Ok(match gone.status {
                     _ if hung => Exit::Late,
                     Some(ExitStatus::Code(code)) => exit_of(code).unwrap_or_else(|| {
@@ -171,7 +178,7 @@ impl Keeper {
             }
             if !hung && sys::now() >= give_up {
                 hung = true;
-                let late = Human(order.deadline + BACKSTOP);
+                let late = Human(order.deadline() + BACKSTOP);
                 trouble.push(format!("the runner had not ended {late} after the lock was won, and was killed"));
                 tree.kill(RUNNER);
             }
@@ -198,21 +205,26 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result
     };
     let (mut ours, theirs) = Lifeline::pair().map_err(failed("no socket pair for the runner"))?;
     let copy = |lock: &lock::HeldLock| lock.inheritable().map_err(failed("no copy of the lock for the runner"));
-    let (workstation, worktree) = (copy(&locks.workstation)?, copy(&locks.worktree)?);
-    let hand_over = vec![theirs.as_fd(), workstation.as_fd(), worktree.as_fd()];
-    order.keep_open = hand_over[1..].iter().map(AsRawFd::as_raw_fd).collect();
+    let copies = locks.each().map(copy).collect::<Result<Vec<_>, _>>()?;
+    *order.keep_open() = copies.iter().map(AsRawFd::as_raw_fd).collect();
+    let hand_over = std::iter::once(theirs.as_fd()).chain(copies.iter().map(AsFd::as_fd)).collect();
+    // The command of `lock run` reads what is piped into it; tasks of a suite read nothing.
+    let stdin = match order {
+        Order::Suite(_) => None,
+        Order::Command(_) => Some(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed("no stdin"))?),
+    };
     tree.spawn(
         RUNNER,
         Spawn {
             label: "runner",
             program: sys::this_program().map_err(failed("this program cannot be found again"))?,
             args: vec!["internal-runner".into(), theirs.as_fd().as_raw_fd().to_string().into()],
-            dir: order.root.clone(),
+            dir: order.folder().to_owned(),
             env: std::env::vars_os().collect(),
             output: Output::Inherit,
             cpus: None,
             user: None,
-            stdin: None,
+            stdin,
             // No controlling terminal: nothing below it can take or spoil the user's, and Ctrl-C reaches the keeper alone.
             session: true,
             hand_over,

@@ -211,6 +211,8 @@ pub enum Exit {
     NoVerdict,
     /// 128 + the signal: cancelled.
     Cancelled(Stop),
+    /// What the command of `lock run` exited with, or 120 + the code of its own trouble.
+    Command(u8),
 }
 
 impl Exit {
@@ -226,6 +228,16 @@ impl Exit {
             Self::Refused => 6,
             Self::NoVerdict => 7,
             Self::Cancelled(stop) => 128 + u8::try_from(stop.number()).expect("signal numbers are small"),
+            Self::Command(code) => code,
+        }
+    }
+
+    /// As `lock run` says it, whose command may exit with any of the others: 120 + code; a signal as it is.
+    #[must_use]
+    pub fn of_lock_run(self) -> Self {
+        match self {
+            Self::Cancelled(_) | Self::Command(_) => self,
+            own => Self::Command(120 + own.code()),
         }
     }
 
@@ -241,7 +253,7 @@ impl Exit {
             Self::Foreign => 5,
             Self::Usage => 6,
             Self::NoVerdict => 7,
-            Self::Cancelled(_) => 8,
+            Self::Cancelled(_) | Self::Command(_) => 8,
         };
         if rank(other) > rank(self) { other } else { self }
     }

@@ -1,17 +1,23 @@
 //! `lock status`: who has the locks. `lock run`: any command under one of them.
 
-use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::Context as _;
 use serde::Serialize;
 
-use crate::command::say;
-use crate::event::SCHEMA;
+use super::preflight::find;
+use super::{data, say};
+use crate::event::{Event, SCHEMA};
+use crate::keeper::{Keeper, Supervised};
 use crate::lock::status::{State, look};
-use crate::lock::{Ports, Scope, namespace};
+use crate::lock::{Identity, Ports, Scope, namespace};
+use crate::name::RunId;
 use crate::repo::Repo;
-use crate::verdict::Exit;
+use crate::run::order::{CommandOrder, Order};
+use crate::sys;
+use crate::time::{Clocks, Human};
+use crate::verdict::{Exit, ExitStatus};
 
 /// One line of `lock status --message-format json`.
 #[derive(Serialize)]
@@ -38,8 +44,7 @@ pub fn status(check: bool, json: bool) -> anyhow::Result<Exit> {
         if json {
             let (scope, network_namespace) = (scope.to_string(), namespace.as_deref());
             let line = Line { schema: SCHEMA, scope, port, network_namespace, folder: shown, state: &state };
-            let text = serde_json::to_string(&line).context("cannot write the state as JSON")?;
-            writeln!(std::io::stdout(), "{text}").context("cannot write to stdout")?;
+            data(&serde_json::to_string(&line).context("cannot write the state as JSON")?);
         } else {
             let lines = state.lines();
             let place = shown.map(|folder| format!(" of {folder}")).unwrap_or_default();
@@ -56,6 +61,96 @@ pub fn status(check: bool, json: bool) -> anyhow::Result<Exit> {
         say(&format!("in network namespace {namespace}; another one has locks of its own"));
     }
     Ok(if check { exit } else { Exit::Passed })
+}
+
+/// What to run under which lock.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// All clocks at the program's first line.
+    pub begun: Clocks,
+    /// The lock.
+    pub scope: Scope,
+    /// The queue budget.
+    pub queue: Duration,
+    /// How long the command may run.
+    pub deadline: Duration,
+    /// The command and its arguments; never empty.
+    pub command: Vec<String>,
+}
+
+/// Waits for the lock, runs the command, and exits with its code, or with 120 + the code of trouble of our own.
+pub fn run(request: &Request) -> Exit {
+    under_the_lock(request).unwrap_or_else(|error| {
+        say(&format!("error: {error:#}"));
+        Exit::Usage.of_lock_run()
+    })
+}
+
+fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
+    let here = std::env::current_dir().context("the current folder cannot be found")?;
+    let ports = Ports::from_env()?;
+    let repo = Repo::find(&here).ok();
+    let folder = repo.as_ref().map_or(&here, |repo| &repo.root);
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let program = find(&request.command[0], &here, &search).map_err(anyhow::Error::msg)?;
+    let run = RunId::new(request.begun.wall_ms / 1000, sys::random()?);
+    let order = CommandOrder {
+        run: run.clone(),
+        folder: here.clone(),
+        program,
+        args: request.command[1..].to_vec(),
+        won: request.begun,
+        deadline: request.deadline,
+        keep_open: Vec::new(),
+    };
+    let identity = Identity {
+        run,
+        caller: "lock run".to_owned(),
+        repository: repo.as_ref().and_then(|repo| Some(repo.root.file_name()?.to_string_lossy().into_owned())),
+        folder: folder.display().to_string(),
+        commit: None,
+        command: request.command.join(" "),
+        deadline: Order::Command(order.clone()).deadline(),
+    };
+    let port = match request.scope {
+        Scope::Workstation => ports.workstation,
+        Scope::Worktree => {
+            ports.worktree_for(folder).with_context(|| format!("cannot look at {}", folder.display()))?
+        }
+    };
+    let keeper = Keeper::new().context("signals cannot be caught")?;
+    let mut queued = false;
+    let held = keeper.hold(&[(request.scope, port)], &identity, (request.begun, request.queue), &mut |event| {
+        if let Event::Queued { text, .. } = event {
+            queued = true;
+            text.iter().for_each(|line| say(&format!("     Waiting {line}")));
+        }
+    });
+    let locks = match held {
+        Ok(locks) => locks,
+        Err(why) => {
+            say(&format!("error: {why}"));
+            return Ok(why.exit().of_lock_run());
+        }
+    };
+    if queued {
+        let waited = Human(Duration::from_secs(locks.won.monotonic.since(request.begun.monotonic).as_secs()));
+        say(&format!("    Acquired {} lock after {waited} in queue", request.scope));
+    }
+    let order = Order::Command(CommandOrder { won: locks.won, ..order });
+    let Supervised { exit, trouble, command } =
+        keeper.supervise(&locks, order, &mut |text| say(&format!("note: {text}")));
+    trouble.iter().for_each(|text| say(&format!("error: {text}")));
+    let status = |status| match status {
+        ExitStatus::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
+        // As shells say it.
+        ExitStatus::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+    };
+    Ok(match (exit, command) {
+        (Exit::Passed, Some(ended)) => Exit::Command(status(ended)),
+        (Exit::Passed, None) => Exit::NoVerdict.of_lock_run(),
+        (own, _) => own.of_lock_run(),
+    })
 }
 
 // The working directory that the worktree lock is about: that of the repository, if there is one around.

@@ -21,7 +21,7 @@ use crate::report::Scene;
 use crate::run::Observer as _;
 use crate::run::hands::{RunnerHands, Work};
 use crate::run::lifeline::Lifeline;
-use crate::run::order::Order;
+use crate::run::order::{Order, SuiteOrder};
 use crate::scratch::Scratch;
 use crate::time::Moment;
 use crate::verdict::{Exit, Reason, Verdict, Word};
@@ -37,13 +37,13 @@ const LOG_FOLDERS: usize = 20;
 pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     let by_hand = "this is the second process of a run, which `cargo xtask verify` starts by itself";
     let mut lifeline = Lifeline::inherited(sys::take_inherited(lifeline).context(by_hand)?);
-    let order = lifeline.take().context(by_hand)?;
+    let mut order = lifeline.take().context(by_hand)?;
     let _kept: Vec<OwnedFd> =
-        order.keep_open.iter().map(|&fd| sys::take_inherited(fd)).collect::<Result<_, _>>().context(by_hand)?;
+        order.keep_open().iter().map(|&fd| sys::take_inherited(fd)).collect::<Result<_, _>>().context(by_hand)?;
     sys::close_others_on_exec()?;
     // Made here and not by the keeper: a folder that is there before the runner would stay if the keeper were killed just
     // then. It goes before `_kept` lets the locks go.
-    let scratch = match Scratch::make(&order.run) {
+    let scratch = match Scratch::make(order.run()) {
         Ok(scratch) => scratch,
         Err(why) => {
             super::say(&format!("error: {why}"));
@@ -51,16 +51,21 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
         }
     };
 
+    let setting = |release| std::env::current_exe().map(|program| Setting { program, release });
+    let env = |release| setting(release).map(|setting| Environment::new(std::env::vars_os(), &setting));
+    let order = match order {
+        Order::Suite(order) => *order,
+        Order::Command(order) => return run::command::run(&order, &env(false)?, lifeline, &mut super::say),
+    };
     let repo = Repo::find(&order.root)?;
     let (ready, past) = super::ready(&repo, &order.suite_path, &order.suite_text, &order.selection)?;
     let scene = scene(&order, &ready, &past);
     let mut show = Show::new(order.surface, scene, &order.root);
-    let setting = Setting { program: std::env::current_exe()?, release: order.caller == Caller::Release };
-    let env = Environment::new(std::env::vars_os(), &setting);
+    let env = env(order.caller == Caller::Release)?;
     Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show: &mut show }.run(lifeline)
 }
 
-fn scene(order: &Order, ready: &Ready, past: &BTreeMap<TaskName, Vec<Duration>>) -> Scene {
+fn scene(order: &SuiteOrder, ready: &Ready, past: &BTreeMap<TaskName, Vec<Duration>>) -> Scene {
     let names = (order.command.as_str(), order.suite_path.as_str());
     let mut scene = Scene::new(names, (&ready.suite, &ready.plan), past, order.requested);
     scene.outer = order.outer;
@@ -69,7 +74,7 @@ fn scene(order: &Order, ready: &Ready, past: &BTreeMap<TaskName, Vec<Duration>>)
 }
 
 struct Runner<'a> {
-    order: &'a Order,
+    order: &'a SuiteOrder,
     scratch: &'a Scratch,
     repo: Repo,
     ready: &'a Ready,

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use crate::event::{Event, Stamped};
 use crate::keeper::{Keeper, Supervised};
-use crate::lock::{self, HeldLocks, Identity, NotHeld, Ports};
+use crate::lock::{self, HeldLocks, Identity, NotHeld, Ports, Scope};
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
 use crate::receipt::build::{Facts, build};
@@ -16,7 +16,7 @@ use crate::record::Record;
 use crate::repo::Repo;
 use crate::report::Scene;
 use crate::run::Observer as _;
-use crate::run::order::{Order, Surface};
+use crate::run::order::{Order, SuiteOrder, Surface};
 use crate::time::Clocks;
 use crate::verdict::{Exit, Stop, Word};
 use crate::{archive, sys};
@@ -112,8 +112,8 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     };
     let keeper = Keeper::new().context("signals cannot be caught")?;
     let mut tell = |event| show::open(&show).tell(event);
-    let held =
-        show::while_drawing(&show, || keeper.hold(&ports, &repo.root, &identity, (request.begun, budget), &mut tell));
+    let wanted = [(Scope::Worktree, worktree), (Scope::Workstation, ports.workstation)];
+    let held = show::while_drawing(&show, || keeper.hold(&wanted, &identity, (request.begun, budget), &mut tell));
     let show = show.into_inner().unwrap_or_else(PoisonError::into_inner);
     let facts = |won| Facts {
         run: run.clone(),
@@ -140,7 +140,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         Ok(locks) => locks,
         Err(why) => return not_held(repo, &why, &facts(None), &ready, show),
     };
-    let order = Order {
+    let order = SuiteOrder {
         run: run.clone(),
         caller: request.caller,
         root: repo.root.clone(),
@@ -158,7 +158,8 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         surface: request.surface,
         junit: request.junit,
     };
-    let Supervised { exit, trouble } = keeper.supervise(&locks, order, &mut |text| say(&format!("note: {text}")));
+    let order = Order::Suite(Box::new(order));
+    let Supervised { exit, trouble, .. } = keeper.supervise(&locks, order, &mut |text| say(&format!("note: {text}")));
     for text in &trouble {
         say(&format!("error: {text}"));
     }

@@ -15,7 +15,6 @@ mod waiter;
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::event::Event;
@@ -112,13 +111,6 @@ pub enum NotHeld {
         /// The reason.
         error: io::Error,
     },
-    /// The folder to hold cannot be looked at, so it has no port.
-    Folder {
-        /// The folder.
-        folder: PathBuf,
-        /// The reason.
-        error: io::Error,
-    },
 }
 
 impl NotHeld {
@@ -128,7 +120,7 @@ impl NotHeld {
             Self::BudgetSpent { .. } => Exit::NoLock,
             Self::Cancelled(stop) => Exit::Cancelled(*stop),
             Self::Foreign { .. } => Exit::Foreign,
-            Self::Nested { .. } | Self::Bind { .. } | Self::Folder { .. } => Exit::Usage,
+            Self::Nested { .. } | Self::Bind { .. } => Exit::Usage,
         }
     }
 }
@@ -143,7 +135,6 @@ impl fmt::Display for NotHeld {
                 "this call is a part of run {run}, which holds the {scope} lock itself ({who}): it would wait for its own \
                  end; call the command itself in place of xtask"
             ),
-            Self::Folder { folder, error } => write!(f, "cannot look at {}: {error}", folder.display()),
             Self::Bind { port, error } => write!(f, "cannot listen on 127.0.0.1:{port}: {error}"),
         }
     }
@@ -151,49 +142,52 @@ impl fmt::Display for NotHeld {
 
 impl std::error::Error for NotHeld {}
 
-/// Both locks of a run, won in this order: the folder, then the machine, so that nobody holds the machine while it waits
-/// for a folder. They are let go of the other way round.
+/// The locks of a run. They are let go of in the opposite order of their winning.
 #[must_use = "the locks are free again once this is dropped"]
 #[derive(Debug)]
 pub struct HeldLocks {
-    /// The machine.
-    pub workstation: HeldLock,
-    /// The folder.
-    pub worktree: HeldLock,
-    /// All clocks when the second one was won.
+    // The last one won comes first.
+    locks: Vec<HeldLock>,
+    /// All clocks when the last one was won.
     pub won: Clocks,
 }
 
 impl HeldLocks {
+    /// Each of them.
+    pub fn each(&self) -> impl Iterator<Item = &HeldLock> {
+        self.locks.iter()
+    }
+
     /// Tells those who ask that so many of all tasks are done.
     pub fn set_progress(&self, done: usize, tasks: usize) {
-        for lock in [&self.workstation, &self.worktree] {
-            lock.say(|claim| (claim.done, claim.tasks) = (Some(done as u64), Some(tasks as u64)));
-        }
+        self.each()
+            .for_each(|lock| lock.say(|claim| (claim.done, claim.tasks) = (Some(done as u64), Some(tasks as u64))));
     }
 }
 
-/// Waits for both locks, out of one budget. `folder` is the working directory to hold. Every piece of news on the wait
-/// goes to `tell` as `Event::Queued`. Errors with why there is no lock; what was won is free again then.
-pub fn acquire_both(
-    ports: &Ports,
-    folder: &Path,
+/// Waits for these locks, one after the other, out of one budget. A run wants its folder and then the machine, so that
+/// nobody holds the machine while it waits for a folder. Every piece of news on the wait goes to `tell` as
+/// `Event::Queued`. Errors with why there is no lock; what was won is free again then.
+pub fn acquire_all(
+    wanted: &[(Scope, u16)],
     identity: &Identity,
     patience: &Patience,
     tell: &mut dyn FnMut(Event),
 ) -> Result<HeldLocks, NotHeld> {
-    let port = ports.worktree_for(folder).map_err(|error| NotHeld::Folder { folder: folder.to_owned(), error })?;
-    let worktree = acquire(Scope::Worktree, port, identity, patience, tell)?;
-    let longest = patience.budget + identity.deadline;
-    let gone = patience.began.wall_ms + millis(longest);
-    worktree.say(|claim| (claim.queued, claim.free_at_ms) = (Some(true), Some(gone)));
-    let workstation = acquire(Scope::Workstation, ports.workstation, identity, patience, tell)?;
+    let mut locks: Vec<HeldLock> = Vec::new();
+    for &(scope, port) in wanted {
+        let gone = patience.began.wall_ms + millis(patience.budget + identity.deadline);
+        let queued = |claim: &mut Claim| (claim.queued, claim.free_at_ms) = (Some(true), Some(gone));
+        locks.iter().for_each(|lock| lock.say(queued));
+        locks.insert(0, acquire(scope, port, identity, patience, tell)?);
+    }
     let won = sys::clocks();
-    worktree.say(|claim| (claim.queued, claim.free_at_ms) = (None, Some(won.wall_ms + millis(identity.deadline))));
-    Ok(HeldLocks { workstation, worktree, won })
+    let gone = won.wall_ms + millis(identity.deadline);
+    locks.iter().for_each(|lock| lock.say(|claim| (claim.queued, claim.free_at_ms) = (None, Some(gone))));
+    Ok(HeldLocks { locks, won })
 }
 
-/// Waits for one lock. The same as `acquire_both` otherwise.
+/// Waits for one lock. The same as `acquire_all` otherwise.
 pub fn acquire(
     scope: Scope,
     port: u16,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::lifeline::Lifeline;
-use super::order::{Message, Order};
+use super::order::{Message, SuiteOrder};
 use super::outputs::{self, Hashes};
 use super::services::{News, Place, Services};
 use super::{Hands, Observer};
@@ -46,7 +46,7 @@ pub struct Finished {
 /// What the hands are given for a run.
 pub struct Work<'a> {
     /// The keeper's order.
-    pub order: &'a Order,
+    pub order: &'a SuiteOrder,
     /// The run's scratch folder.
     pub scratch: &'a Path,
     /// The suite that the plan is of.
@@ -373,7 +373,7 @@ impl<'a> RunnerHands<'a> {
                     let text = "Ctrl-Z is ignored while the lock is held; Ctrl-C ends the run";
                     self.tell(Event::Note { text: text.to_owned() });
                 }
-                Message::Progress { .. } => {}
+                Message::Progress { .. } | Message::Ended(_) => {}
             }
         }
         if gone && !self.keeper_gone {

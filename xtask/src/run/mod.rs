@@ -1,5 +1,6 @@
 //! The one loop: the schedule decides, the hands do, and what happened goes back to the schedule.
 
+pub mod command;
 pub mod hands;
 pub mod lifeline;
 pub mod order;

@@ -1,7 +1,7 @@
 //! What the keeper tells the runner: one line of JSON through the lifeline, the socket pair between the two.
 
 use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,81 @@ use serde::{Deserialize, Serialize};
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
 use crate::time::Clocks;
-use crate::verdict::Stop;
+use crate::verdict::{ExitStatus, Stop};
 
-/// Everything the runner needs to know. It finds nothing out by itself that the keeper has decided.
+/// What a keeper has its runner do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// A suite.
+    Suite(Box<SuiteOrder>),
+    /// One command, for `lock run`.
+    Command(CommandOrder),
+}
+
+impl Order {
+    /// The run's identity.
+    pub fn run(&self) -> &RunId {
+        match self {
+            Self::Suite(order) => &order.run,
+            Self::Command(order) => &order.run,
+        }
+    }
+
+    /// Where the runner works.
+    pub fn folder(&self) -> &Path {
+        match self {
+            Self::Suite(order) => &order.root,
+            Self::Command(order) => &order.folder,
+        }
+    }
+
+    /// The run deadline: lock won to everything gone.
+    pub fn deadline(&self) -> Duration {
+        match self {
+            Self::Suite(order) => order.deadline,
+            Self::Command(order) => order.deadline + COMMAND_GRACE + COMMAND_WRAP_UP,
+        }
+    }
+
+    /// The descriptors that the runner inherits: copies of the listening sockets, which it only keeps open.
+    pub fn keep_open(&mut self) -> &mut Vec<RawFd> {
+        match self {
+            Self::Suite(order) => &mut order.keep_open,
+            Self::Command(order) => &mut order.keep_open,
+        }
+    }
+}
+
+/// SIGTERM to SIGKILL for the command of `lock run`.
+pub const COMMAND_GRACE: Duration = Duration::from_secs(4);
+/// What the end of everything else that the command started may take.
+pub const COMMAND_WRAP_UP: Duration = Duration::from_secs(6);
+
+/// One command to run under the lock, with the runner's own stdin, stdout and stderr.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Order {
+pub struct CommandOrder {
+    /// The run's identity.
+    pub run: RunId,
+    /// Where the command runs, absolute.
+    pub folder: PathBuf,
+    /// Its program, absolute.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// When the lock was won.
+    pub won: Clocks,
+    /// How long the command may run.
+    pub deadline: Duration,
+    /// Descriptors handed over: copies of the listening sockets. The runner only keeps them open.
+    pub keep_open: Vec<RawFd>,
+}
+
+/// Everything the runner of a suite needs to know. It finds nothing out by itself that the keeper has decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuiteOrder {
     /// The run's identity.
     pub run: RunId,
     /// Who asked.
@@ -75,4 +144,6 @@ pub enum Message {
         /// Of so many.
         of: usize,
     },
+    /// Runner to keeper: the command of `lock run` ended so.
+    Ended(ExitStatus),
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use xtask::event::Event;
-use xtask::lock::{self, Identity, NotHeld, Patience, StopAsked};
+use xtask::lock::{self, Identity, NotHeld, Patience, Scope, StopAsked};
 use xtask::sys;
 use xtask::verdict::{Exit, Stop};
 
@@ -77,22 +77,18 @@ fn a_part_of_the_holders_own_run_is_refused() {
     let _other = inner.acquire(ports.first + 1).expect("free");
 }
 
-/// Ports of a machine on which every folder has the same.
-fn machine(ports: &Ports) -> lock::Ports {
-    lock::Ports { workstation: ports.first, worktrees: ports.first + 1..=ports.first + 1 }
-}
-
+/// The folder's lock and then the machine's, as a run takes them.
 fn acquire_both(
-    ports: &lock::Ports,
-    folder: &Path,
+    (folder, machine): (u16, u16),
     identity: &Identity,
     budget: Duration,
 ) -> (Result<lock::HeldLocks, NotHeld>, Vec<Event>) {
     let (never, _keep) = std::io::pipe().expect("a pipe");
     let stop = StopAsked { fd: never.as_fd(), which: &|| None };
     let patience = Patience { began: sys::clocks(), budget, stop, mark: "" };
+    let wanted = [(Scope::Worktree, folder), (Scope::Workstation, machine)];
     let mut events = Vec::new();
-    let held = lock::acquire_both(ports, folder, identity, &patience, &mut |event| events.push(event));
+    let held = lock::acquire_all(&wanted, identity, &patience, &mut |event| events.push(event));
     (held, events)
 }
 
@@ -107,10 +103,10 @@ fn news(events: &[Event]) -> Vec<(&str, String, Duration)> {
 
 #[test]
 fn nobody_holds_the_machine_while_it_waits_for_a_folder() {
-    let (ports, folder) = (Ports::take(2), Folder::new());
+    let ports = Ports::take(2);
     let _folder_is_held = Caller::new("ci", LONG).acquire(ports.first + 1).expect("free");
-    let (machine, path) = (machine(&ports), folder.path().to_owned());
-    let waits = std::thread::spawn(move || acquire_both(&machine, &path, &identity("local"), Duration::from_secs(2)));
+    let wanted = (ports.first + 1, ports.first);
+    let waits = std::thread::spawn(move || acquire_both(wanted, &identity("local"), Duration::from_secs(2)));
     while !waits.is_finished() {
         let free = lock::port::listen(ports.first).expect("no error");
         assert!(free.is_some(), "the machine is held");
@@ -124,12 +120,11 @@ fn nobody_holds_the_machine_while_it_waits_for_a_folder() {
 
 #[test]
 fn both_waits_share_one_budget_and_a_failure_frees_the_folder() {
-    let (ports, folder) = (Ports::take(2), Folder::new());
+    let ports = Ports::take(2);
     let _machine_is_held = Caller::new("ci", LONG).acquire(ports.first).expect("free");
     let folder_is_held = Caller::new("ci", LONG).acquire(ports.first + 1).expect("free");
-    let (machine, path) = (machine(&ports), folder.path().to_owned());
-    let budget = Duration::from_secs(4);
-    let waits = std::thread::spawn(move || acquire_both(&machine, &path, &identity("local"), budget));
+    let (wanted, budget) = ((ports.first + 1, ports.first), Duration::from_secs(4));
+    let waits = std::thread::spawn(move || acquire_both(wanted, &identity("local"), budget));
     std::thread::sleep(Duration::from_secs(1));
     drop(folder_is_held);
     // While it waits for the machine, it says so to those who wait for the folder.
@@ -153,15 +148,6 @@ fn both_waits_share_one_budget_and_a_failure_frees_the_folder() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_has_no_lock() {
-    let (ports, folder) = (Ports::take(2), Folder::new());
-    let gone = folder.path().join("gone");
-    let refused = acquire_both(&machine(&ports), &gone, &identity("local"), LONG).0.expect_err("nothing to hold");
-    assert_eq!(refused.exit(), Exit::Usage);
-    assert!(refused.to_string().contains(&gone.display().to_string()), "{refused}");
-}
-
-#[test]
 fn a_port_that_may_not_be_listened_on_is_an_error_at_once() {
     // Ports below 1024 are root's, and no address but the machine's own can be bound: either is no "in use".
     if nix::unistd::geteuid().is_root() {
@@ -173,8 +159,8 @@ fn a_port_that_may_not_be_listened_on_is_an_error_at_once() {
 
 #[test]
 fn both_locks_say_how_far_the_run_is() {
-    let (ports, folder) = (Ports::take(2), Folder::new());
-    let (held, events) = acquire_both(&machine(&ports), folder.path(), &identity("local"), Duration::ZERO);
+    let ports = Ports::take(2);
+    let (held, events) = acquire_both((ports.first + 1, ports.first), &identity("local"), Duration::ZERO);
     let held = held.expect("both are free");
     assert!(events.is_empty(), "{events:?}");
     held.set_progress(3, 7);
@@ -203,17 +189,16 @@ fn a_thousand_and_one_folders_collide_and_the_pair_takes_turns() {
     let found = pairs.into_iter().find_map(|(port, a, b)| Some((Ports::keep(port)?, a, b)));
     let (kept, a, b) = found.expect("1,001 folders share 1,000 ports");
     let workstation = Ports::take(1);
-    let machine = lock::Ports { workstation: workstation.first, ..derived };
-    assert_eq!(machine.worktree_for(&a).expect("a port"), kept.first);
+    let wanted = (kept.first, workstation.first);
     let identity = |folder: &Path| Identity { folder: folder.display().to_string(), ..identity("local") };
-    let (held, _) = acquire_both(&machine, &a, &identity(&a), Duration::ZERO);
+    let (held, _) = acquire_both(wanted, &identity(&a), Duration::ZERO);
     let held = held.expect("free");
-    let (refused, events) = acquire_both(&machine, &b, &identity(&b), Duration::from_secs(1));
+    let (refused, events) = acquire_both(wanted, &identity(&b), Duration::from_secs(1));
     assert_eq!(refused.expect_err("it waits, and takes no other port").exit(), Exit::NoLock);
     let text = &news(&events)[0].1;
     let why = format!("it holds another folder, {}, that shares port {} with {}", a.display(), kept.first, b.display());
     assert!(text.contains(&why), "no {why:?} in {text}");
     drop(held);
-    let (held, _) = acquire_both(&machine, &b, &identity(&b), LONG);
+    let (held, _) = acquire_both(wanted, &identity(&b), LONG);
     drop(held.expect("its turn"));
 }

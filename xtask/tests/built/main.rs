@@ -9,6 +9,7 @@ mod lock_caller;
 mod lock_contender;
 mod lock_exclusion;
 mod lock_foreign;
+mod lock_run;
 mod lock_storm;
 mod lock_wedge;
 mod plan;

@@ -1,0 +1,222 @@
+//! `lock run`: any command under the lock, as keeper and runner do it for a suite.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::lock_caller::{Caller, LONG};
+use crate::world::{Done, Folder, Ports, Running, World, processes_with, until};
+
+/// A folder that is no repository, and ports.
+struct Place {
+    folder: Folder,
+    ports: Ports,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: Folder::new(), ports: Ports::take(2) }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        command.arg("lock").args(args).current_dir(self.folder.path());
+        command.env("XTASK_LOCK_PORT", self.ports.first.to_string());
+        command.env("XTASK_WORKTREE_PORTS", format!("{0}-{0}", self.ports.first + 1));
+        command.env_remove("XTASK_MARK");
+        command
+    }
+
+    fn start(&self, args: &[&str]) -> Running {
+        Running::start(self.command(args), &self.folder)
+    }
+
+    fn run(&self, args: &[&str]) -> Done {
+        self.start(args).wait()
+    }
+
+    /// Runs a shell script under the lock, in the background, until it has made the file `started`.
+    fn started(&self, script: &str) -> Running {
+        let script = format!("touch started; {script}");
+        let running = self.start(&["run", "--", "sh", "-c", &script]);
+        until("the command to start", || self.folder.path().join("started").exists());
+        running
+    }
+
+    fn is_free(&self) -> bool {
+        xtask::lock::port::listen(self.ports.first).expect("no error").is_some()
+    }
+}
+
+/// A word that is on no other command line.
+fn token() -> String {
+    format!("token-{:08x}", xtask::sys::random().expect("random bits"))
+}
+
+#[test]
+fn its_exit_code_is_the_commands() {
+    let place = Place::new();
+    for code in [0, 1, 4, 7, 42, 255] {
+        place.run(&["run", "--", "sh", "-c", &format!("exit {code}")]).expect(code);
+    }
+    place.run(&["run", "--", "sh", "-c", "kill -USR1 $$"]).expect(128 + Signal::SIGUSR1 as i32);
+    assert!(place.is_free());
+}
+
+#[test]
+fn stdin_stdout_and_stderr_are_the_callers() {
+    let place = Place::new();
+    let mut command = place.command(&["run", "--", "sh", "-c", "cat; echo complaint >&2"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    child.stdin.take().expect("a pipe").write_all(b"some words").expect("written");
+    let out = child.wait_with_output().expect("it ends");
+    assert_eq!((&out.stdout[..], &out.stderr[..]), (&b"some words"[..], &b"complaint\n"[..]));
+}
+
+#[test]
+fn two_take_turns_and_the_second_says_for_whom_it_waits() {
+    let place = Place::new();
+    let first = place.started("echo a >> order; while [ ! -e go ]; do sleep 0.05; done; echo b >> order");
+    let mut second = place.start(&["run", "--", "sh", "-c", "echo c >> order"]);
+    second.wait_for("Waiting workstation lock 127.0.0.1:");
+    second.wait_for("running sh -c touch started; ");
+    let status = place.run(&["status"]).expect(0);
+    assert!(status.err.contains("says it is lock run, "), "{}", status.err);
+    until("the waiter to be counted", || place.run(&["status"]).err.contains("1 more waits for it"));
+    std::fs::write(place.folder.path().join("go"), "").expect("a file");
+    first.wait().expect(0);
+    second.wait().expect(0).says("Acquired workstation lock after ");
+    let order = std::fs::read_to_string(place.folder.path().join("order")).expect("the order");
+    assert_eq!(order, "a\nb\nc\n");
+}
+
+#[test]
+fn a_spent_budget_a_stranger_and_a_nested_call_are_told_from_the_commands_own_codes() {
+    let place = Place::new();
+    let held = Caller::new("ci", LONG).acquire(place.ports.first).expect("free");
+    let done = place.run(&["run", "--queue", "0s", "--", "touch", "ran"]).expect(124);
+    done.says("a budget of 0s is one try").says("acme/orders");
+    drop(held);
+    until("the lock to be free", || place.is_free());
+
+    let listener = std::net::TcpListener::bind(("127.0.0.1", place.ports.first)).expect("free");
+    std::thread::spawn(move || listener.incoming().for_each(|c| drop(c.expect("a connection").write_all(b"hi\n"))));
+    place.run(&["run", "--", "touch", "ran"]).expect(125).says("is not xtask");
+    assert!(!place.folder.path().join("ran").exists());
+
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_xtask");
+    let done = place.run(&["run", "--", program, "lock", "run", "--", "touch", "ran"]).expect(122);
+    done.says("this call is a part of run r-").says("which holds the workstation lock itself");
+    // The folder's lock is another one.
+    place.run(&["run", "--", program, "lock", "run", "--scope", "worktree", "--", "touch", "ran"]).expect(0);
+    assert!(place.folder.path().join("ran").exists());
+}
+
+#[test]
+fn wrong_use_is_told_from_the_commands_own_codes() {
+    let place = Place::new();
+    place.run(&["run", "--", "no-such-program"]).expect(122).says("there is no program \"no-such-program\" on PATH");
+    place.run(&["run"]).expect(122);
+    place.run(&["run", "--queue", "soon", "--", "true"]).expect(122);
+    place.run(&["run", "--", "./missing"]).expect(122);
+    let mut command = place.command(&["run", "--", "true"]);
+    command.env("XTASK_LOCK_PORT", "0");
+    Running::start(command, &place.folder).wait().expect(122).says("XTASK_LOCK_PORT");
+    place.run(&["status", "--nonsense"]).expect(2);
+}
+
+#[test]
+fn its_deadline_ends_all_of_it() {
+    let place = Place::new();
+    let token = token();
+    let script = format!("trap '' TERM; sh -c 'sleep 1000; : {token}' & sh -c 'sleep 1000; : {token}'");
+    let done = place.run(&["run", "--deadline", "300ms", "--", "sh", "-c", &script]).expect(123);
+    done.says("error: the command had not ended after 0.3s, and was stopped");
+    assert_eq!(processes_with(&token), [0; 0]);
+    assert!(place.is_free());
+}
+
+#[test]
+fn what_it_leaves_behind_is_ended_and_named() {
+    let place = Place::new();
+    let token = token();
+    let script = format!("setsid sh -c 'sleep 1000; : {token}' & sleep 0.2; exit 3");
+    let done = place.run(&["run", "--", "sh", "-c", &script]).expect(3);
+    done.says("note: ended what the command left behind: ").says(&token);
+    assert_eq!(processes_with(&token), [0; 0]);
+}
+
+#[test]
+fn a_signal_ends_it_and_is_its_exit_code() {
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let (place, token) = (Place::new(), token());
+        let running = place.started(&format!("sleep 1000; : {token}"));
+        running.signal(signal);
+        running.wait().expect(code);
+        assert_eq!(processes_with(&token), [0; 0]);
+        assert!(place.is_free());
+    }
+}
+
+#[test]
+fn ctrl_c_while_waiting_leaves_the_holder_alone() {
+    let place = Place::new();
+    let _held = Caller::new("ci", LONG).acquire(place.ports.first).expect("free");
+    let mut waiter = place.start(&["run", "--", "touch", "ran"]);
+    waiter.wait_for("Waiting workstation lock");
+    waiter.signal(Signal::SIGINT);
+    waiter.wait().expect(130).says("cancelled by SIGINT while waiting; nothing was run");
+    assert!(!place.is_free());
+    assert!(!place.folder.path().join("ran").exists());
+}
+
+/// The process below this one whose command line has this word.
+fn child_with(pid: i32, word: &str) -> i32 {
+    let children = |pid: i32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        text.split_whitespace().map(|pid| pid.parse::<i32>().expect("a pid")).collect::<Vec<_>>()
+    };
+    let line = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    children(pid).into_iter().find(|pid| line(pid).contains(word)).expect("such a child")
+}
+
+#[test]
+fn a_killed_keeper_and_a_killed_runner_leave_nothing_behind() {
+    let (place, token) = (Place::new(), token());
+    let running = place.started(&format!("sleep 1000; : {token}"));
+    running.signal(Signal::SIGKILL);
+    running.wait().expect(1009);
+    until("the port to be free", || place.is_free());
+    assert_eq!(processes_with(&token), [0; 0], "the lock was free before its processes were gone");
+
+    let (place, token) = (Place::new(), self::token());
+    let running = place.started(&format!("sleep 1000; : {token}"));
+    let runner = child_with(running.pid(), "internal-runner");
+    kill(Pid::from_raw(runner), Signal::SIGKILL).expect("it lives");
+    running.wait().expect(127).says("the runner is gone before it could say how the run ended");
+    assert_eq!(processes_with(&token), [0; 0]);
+    assert!(place.is_free());
+}
+
+#[test]
+fn a_folders_lock_is_that_of_its_repository() {
+    let world = World::new("");
+    std::fs::create_dir(world.repo.join("web")).expect("a folder");
+    let held = Caller::new("ci", LONG).acquire(world.ports.first + 1).expect("free");
+    let run = |scope: &str, folder: &str| {
+        let mut command = world.command(&["lock", "run", "--scope", scope, "--queue", "0s", "--", "true"]);
+        Running::start(
+            std::mem::replace(command.current_dir(world.repo.join(folder)), Command::new("true")),
+            &world.folder,
+        )
+        .wait()
+    };
+    run("worktree", "web").expect(124);
+    run("workstation", "web").expect(0);
+    drop(held);
+    run("worktree", "web").expect(0);
+}
