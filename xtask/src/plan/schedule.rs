@@ -93,6 +93,20 @@ pub enum Why {
     NoVerdict,
 }
 
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Late(Limit::Task) => f.write_str("passed its deadline"),
+            Self::Late(Limit::Run) => f.write_str("the run passed its deadline"),
+            Self::GraceOver => f.write_str("the grace is over"),
+            Self::LogFull => f.write_str("its log is full"),
+            Self::Cancelled(stop) => write!(f, "cancelled by {stop}"),
+            Self::OnFailure => f.write_str("another task failed"),
+            Self::NoVerdict => f.write_str("the run cannot have a verdict any more"),
+        }
+    }
+}
+
 /// The state machine. `on` is the only way to change it.
 #[derive(Debug)]
 pub struct Schedule {

@@ -12,9 +12,10 @@ use nix::sys::signal::Signal;
 use super::lifeline::Lifeline;
 use super::order::{Message, SuiteOrder};
 use super::outputs::{self, Hashes};
+use super::seat::{Log, Seat};
 use super::services::{News, Place, Services};
 use super::{Hands, Observer};
-use crate::event::{Event, Stamped, TaskRecord};
+use crate::event::{Event, Stamped};
 use crate::interrupt::{Wake, Wakeups};
 use crate::name::{Caller, Name};
 use crate::plan::Plan;
@@ -25,13 +26,10 @@ use crate::service::{self, Env};
 use crate::suite::{Leftovers, Suite, Task};
 use crate::sys;
 use crate::time::Moment;
-use crate::verdict::{Cause, ExitStatus, Limit, Stop, Verdict};
+use crate::verdict::{Cause, ExitStatus, Stop, Verdict};
 
 /// How much longer the boot clock may run than the monotonic one before the machine counts as suspended.
 const SUSPENDED: Duration = Duration::from_secs(1);
-/// How many of the last lines of a log go into the record of a task that did not pass.
-const TAIL_LINES: usize = 25;
-
 /// How long a service may take to stop before it is killed.
 const SERVICE_STOP: Duration = Duration::from_secs(10);
 
@@ -80,25 +78,6 @@ pub struct RunnerHands<'a> {
     stops: usize,
     slept: bool,
     keeper_gone: bool,
-}
-
-// What is known of one task while it runs.
-#[derive(Default)]
-struct Seat {
-    cpus: Vec<usize>,
-    started: Option<Moment>,
-    log: Option<Log>,
-    gone: Option<Gone>,
-    outputs: Vec<(String, String)>,
-}
-
-// A log that is being written.
-struct Log {
-    path: PathBuf,
-    size: u64,
-    grew: Moment,
-    look_at: Moment,
-    full: bool,
 }
 
 impl<'a> RunnerHands<'a> {
@@ -216,7 +195,7 @@ impl<'a> RunnerHands<'a> {
                 let log = path.strip_prefix(&self.work.order.root).unwrap_or(&path).display().to_string();
                 let seat = &mut self.seats[index];
                 seat.started = Some(now);
-                seat.log = Some(Log { path, size: 0, grew: now, look_at: now, full: false });
+                seat.log = Some(Log::new(path, now));
                 let deadline = self.work.plan.tasks[index].deadline;
                 self.tell(Event::TaskStarted { task, cpus, deadline, log });
                 self.inbox.push_back(Input::Started(index));
@@ -274,9 +253,9 @@ impl<'a> RunnerHands<'a> {
         let seat = &self.seats[index];
         let event = Event::TaskStopping {
             task: self.task(index).name.clone(),
-            why: words(why),
+            why: why.to_string(),
             late: if let Why::Late(limit) = why { Some(limit) } else { None },
-            silent: seat.log.as_ref().map(|log| now.since(log.grew)),
+            silent: seat.log.as_ref().map(|log| log.silent(now)),
             signal: signal.to_string(),
             took: seat.started.map_or(Duration::ZERO, |started| now.since(started)),
             doing,
@@ -285,38 +264,8 @@ impl<'a> RunnerHands<'a> {
     }
 
     fn judged(&mut self, index: usize, verdict: Verdict) {
-        let task = self.task(index).name.clone();
-        let seat = std::mem::take(&mut self.seats[index]);
-        let gone = seat.gone;
-        let at = gone.as_ref().map(|gone| gone.at);
-        let (mut tail, mut log_lines) = (Vec::new(), 0);
-        if let Some(log) = &seat.log
-            && verdict != Verdict::Passed
-        {
-            if log.full {
-                // What came after the cap would only fill the disk. A log that cannot be cut is as it is.
-                let _ = log::cut(&log.path, self.task(index).log_limit);
-            }
-            match log::tail(&log.path, TAIL_LINES) {
-                Ok(found) => (tail, log_lines) = (found.lines, found.total),
-                Err(error) => tail = vec![format!("(the log cannot be read: {error})")],
-            }
-        }
-        let record = TaskRecord {
-            task,
-            verdict,
-            started: seat.started,
-            took: at.zip(seat.started).map_or(Duration::ZERO, |(at, started)| at.since(started)),
-            exit: gone.as_ref().and_then(|gone| gone.status),
-            cpus: seat.cpus,
-            signals: gone.as_ref().map(|gone| gone.signals.clone()).unwrap_or_default(),
-            leftovers: gone.as_ref().map(|gone| gone.leftovers.clone()).unwrap_or_default(),
-            cpu_time: gone.as_ref().map_or(Duration::ZERO, |gone| gone.cpu_time),
-            peak_kib: gone.as_ref().map_or(0, |gone| gone.peak_kib),
-            outputs: seat.outputs,
-            tail,
-            log_lines,
-        };
+        let task = self.task(index);
+        let record = std::mem::take(&mut self.seats[index]).record(task.name.clone(), verdict, task.log_limit);
         self.tell(Event::TaskFinished(record));
         self.done += 1;
         self.lifeline.send(Message::Progress { done: self.done, of: self.seats.len() });
@@ -397,16 +346,7 @@ impl<'a> RunnerHands<'a> {
         }
         for index in 0..self.seats.len() {
             let limit = self.task(index).log_limit;
-            let Some(log) = self.seats[index].log.as_mut().filter(|log| !log.full && log.look_at <= now) else {
-                continue;
-            };
-            let size = log::size(&log.path);
-            if size != log.size {
-                (log.size, log.grew) = (size, now);
-            }
-            log.look_at = now + log::look_again(size, limit);
-            if size > limit {
-                log.full = true;
+            if self.seats[index].log.as_mut().is_some_and(|log| log.outgrew(limit, now)) {
                 self.inbox.push_back(Input::LogFull(index, limit));
             }
         }
@@ -447,15 +387,19 @@ impl Hands for RunnerHands<'_> {
     fn wait(&mut self, until: Option<Moment>) -> (Moment, Input) {
         loop {
             if let Some(input) = self.inbox.pop_front() {
-                return (sys::now(), input);
+                let now = sys::now();
+                if let Input::Started(index) = input {
+                    // The schedule counts the deadline from this very moment; so does the receipt.
+                    self.seats[index].started = Some(now);
+                }
+                return (now, input);
             }
             let now = sys::now();
             self.look_around(now);
             if !self.inbox.is_empty() {
                 continue;
             }
-            let logs = self.seats.iter().filter_map(|seat| seat.log.as_ref().filter(|log| !log.full));
-            let logs = logs.map(|log| log.look_at).min();
+            let logs = self.seats.iter().filter_map(|seat| seat.log.as_ref()?.look_at()).min();
             let wake_at = [self.tree.wake_at(), self.observer.wake_at(), self.services.wake_at()];
             let due = [until, logs].into_iter().chain(wake_at).flatten().min();
             let mut fds = vec![self.lifeline.as_fd(), self.hashes.as_fd()];
@@ -483,17 +427,5 @@ impl Hands for RunnerHands<'_> {
                 return (now, Input::Tick);
             }
         }
-    }
-}
-
-fn words(why: Why) -> String {
-    match why {
-        Why::Late(Limit::Task) => "passed its deadline".to_owned(),
-        Why::Late(Limit::Run) => "the run passed its deadline".to_owned(),
-        Why::GraceOver => "the grace is over".to_owned(),
-        Why::LogFull => "its log is full".to_owned(),
-        Why::Cancelled(stop) => format!("cancelled by {stop}"),
-        Why::OnFailure => "another task failed".to_owned(),
-        Why::NoVerdict => "the run cannot have a verdict any more".to_owned(),
     }
 }

@@ -5,6 +5,7 @@ pub mod hands;
 pub mod lifeline;
 pub mod order;
 pub mod outputs;
+mod seat;
 pub mod services;
 
 use crate::event::Stamped;

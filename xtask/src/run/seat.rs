@@ -1,0 +1,100 @@
+//! What is known of one task from its start to its verdict.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::event::TaskRecord;
+use crate::name::TaskName;
+use crate::process::{Gone, log};
+use crate::time::Moment;
+use crate::verdict::Verdict;
+
+/// How many of the last lines of a log go into the record of a task that did not pass.
+const TAIL_LINES: usize = 25;
+
+/// One task of the run.
+#[derive(Default)]
+pub(super) struct Seat {
+    pub(super) cpus: Vec<usize>,
+    pub(super) started: Option<Moment>,
+    pub(super) log: Option<Log>,
+    pub(super) gone: Option<Gone>,
+    pub(super) outputs: Vec<(String, String)>,
+}
+
+/// A log that is being written.
+pub(super) struct Log {
+    path: PathBuf,
+    size: u64,
+    grew: Moment,
+    look_at: Moment,
+    full: bool,
+}
+
+impl Log {
+    /// A log that is empty at `now`.
+    pub(super) fn new(path: PathBuf, now: Moment) -> Self {
+        Self { path, size: 0, grew: now, look_at: now, full: false }
+    }
+
+    /// When its size has to be looked at again.
+    pub(super) fn look_at(&self) -> Option<Moment> {
+        (!self.full).then_some(self.look_at)
+    }
+
+    /// How long it has not grown.
+    pub(super) fn silent(&self, now: Moment) -> Duration {
+        now.since(self.grew)
+    }
+
+    /// Looks at its size, if that is due. True the first time that it is over the limit.
+    pub(super) fn outgrew(&mut self, limit: u64, now: Moment) -> bool {
+        if self.look_at().is_none_or(|due| now < due) {
+            return false;
+        }
+        let size = log::size(&self.path);
+        if size != self.size {
+            (self.size, self.grew) = (size, now);
+        }
+        self.look_at = now + log::look_again(size, limit);
+        self.full = size > limit;
+        self.full
+    }
+
+    // The last lines, and how many there are.
+    fn tail(&self, limit: u64) -> (Vec<String>, u64) {
+        if self.full {
+            // What came after the cap would only fill the disk. A log that cannot be cut is as it is.
+            let _ = log::cut(&self.path, limit);
+        }
+        match log::tail(&self.path, TAIL_LINES) {
+            Ok(found) => (found.lines, found.total),
+            Err(error) => (vec![format!("(the log cannot be read: {error})")], 0),
+        }
+    }
+}
+
+impl Seat {
+    /// All there is to say of the task now that it has its verdict.
+    pub(super) fn record(self, task: TaskName, verdict: Verdict, log_limit: u64) -> TaskRecord {
+        let started = self.started;
+        let log = self.log.as_ref().filter(|_| verdict != Verdict::Passed);
+        let (tail, log_lines) = log.map(|log| log.tail(log_limit)).unwrap_or_default();
+        let never = TaskRecord::never_started(task, verdict);
+        let Some(gone) = self.gone else { return TaskRecord { started, cpus: self.cpus, ..never } };
+        TaskRecord {
+            started,
+            took: started.map_or(Duration::ZERO, |started| gone.at.since(started)),
+            exit: gone.status,
+            cpus: self.cpus,
+            signals: gone.signals,
+            leftovers: gone.leftovers,
+            cpu_time: gone.cpu_time,
+            peak_kib: gone.peak_kib,
+            outputs: self.outputs,
+            tail,
+            log_lines,
+            ..never
+        }
+    }
+}
