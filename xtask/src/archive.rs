@@ -89,16 +89,18 @@ pub fn sweep(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Paths of the receipts of a checkout, newest first. Empty if there is no such folder.
+/// Paths of the receipts of a checkout, the last written first. Empty if there is no such folder.
 pub fn list(root: &Path) -> Vec<PathBuf> {
-    let folder = root.join(FOLDER);
-    let Ok(entries) = fs::read_dir(&folder) else { return Vec::new() };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut runs: Vec<String> =
-        names.filter(|n| n.strip_suffix(".json").is_some_and(|n| RunId::parse(n).is_ok())).collect();
-    // A run id begins with the time, so names sort by age.
-    runs.sort_unstable_by(|a, b| b.cmp(a));
-    runs.into_iter().map(|name| folder.join(name)).collect()
+    let Ok(entries) = fs::read_dir(root.join(FOLDER)) else { return Vec::new() };
+    let dated = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        RunId::parse(entry.file_name().to_str()?.strip_suffix(".json")?).ok()?;
+        // The run that asked first need not be the one that ended first, and runs of one second have names in no order.
+        Some((entry.metadata().ok()?.modified().ok()?, entry.path()))
+    });
+    let mut dated: Vec<_> = dated.collect();
+    dated.sort_unstable_by(|a, b| b.cmp(a));
+    dated.into_iter().map(|(_, path)| path).collect()
 }
 
 /// The newest receipts of a checkout that can be read, at most `count`, newest first.

@@ -72,7 +72,24 @@ fn the_newest_200_are_kept_and_folders_are_never_touched() {
     assert_eq!(left.len(), 2 * archive::KEPT + 4, "{left:?}");
     assert!(!left.contains(&format!("{}.json", run(0))) && !left.contains(&format!("{}.json.sig", run(0))));
     assert!(left.contains(&format!("{}.json", run(1))) && left.contains(&"v1.0".to_owned()));
-    assert_eq!(archive::list(folder.path())[0], receipts.join(format!("{}.json", run(archive::KEPT as u32))));
+}
+
+/// Not the one whose run asked last, nor the one whose name is last: two runs may have asked in one second.
+#[test]
+fn the_newest_receipt_is_the_one_that_was_written_last() {
+    let folder = Folder::new();
+    let write = |number| archive::write(folder.path(), &run(number), b"x", || None).unwrap();
+    let newest = || archive::list(folder.path()).swap_remove(0);
+    let dated = |path: &std::path::Path, seconds| {
+        let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        fs::File::options().write(true).open(path).unwrap().set_modified(at).unwrap();
+    };
+    let (first, second) = (write(9), write(1));
+    dated(&first, 100);
+    dated(&second, 200);
+    assert_eq!(newest(), second);
+    dated(&first, 300);
+    assert_eq!(newest(), first);
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod process;
 mod receipt;
 mod release;
 mod repo;
+mod schema;
 mod verify;
 #[allow(dead_code, reason = "the tests of one step use a part of it")]
 mod world;

@@ -168,7 +168,8 @@ impl World {
         let Ok(entries) = fs::read_dir(self.repo.join("receipts")) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = entries.map(|e| e.expect("an entry").path()).collect();
         paths.retain(|p| p.extension().is_some_and(|e| e == "json") && p.file_name() != Some("schema.json".as_ref()));
-        paths.sort();
+        // By age: the names of runs of one second are in no order.
+        paths.sort_by_key(|path| (fs::metadata(path).and_then(|data| data.modified()).ok(), path.clone()));
         paths
     }
 }
