@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod archive;
+mod interop;
 mod keyring;
 mod lock;
 mod lock_caller;
