@@ -343,7 +343,10 @@ fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
             deadline: args.deadline,
             command: args.command,
         })),
-        Command::Report(_) | Command::Adopt(_) => {
+        Command::Adopt(args) => {
+            command::adopt::run(&command::adopt::Request { path: args.path, dry_run: args.dry_run })
+        }
+        Command::Report(_) => {
             anyhow::bail!("this command is not there yet")
         }
         Command::InternalService => crate::service::host::main().map(|()| Exit::Passed),

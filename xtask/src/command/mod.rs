@@ -1,5 +1,6 @@
 //! One straight recipe per subcommand.
 
+pub mod adopt;
 pub mod check_receipt;
 pub mod gate;
 pub mod lock;

@@ -116,8 +116,8 @@ impl Repo {
         Some(String::from_utf8_lossy(&found).trim().to_owned())
     }
 
-    // A short question: what git printed.
-    fn git(&self, args: &[&str], stdin: &[u8]) -> anyhow::Result<Vec<u8>> {
+    /// A short question: what git printed. Errors with what it complained about.
+    pub fn git(&self, args: &[&str], stdin: &[u8]) -> anyhow::Result<Vec<u8>> {
         let sh = Shell::new()?;
         sh.change_dir(&self.root);
         let call = cmd!(sh, "git {args...}").env_clear().envs(self.env.clone()).stdin(stdin).quiet().ignore_status();
