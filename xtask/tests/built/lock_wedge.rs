@@ -367,3 +367,32 @@ fn a_holder_stopped_after_its_banner_was_seen() {
     drop(lock);
     assert_free(ports.first);
 }
+
+#[test]
+fn the_longest_waiting_is_hung_up_on_first() {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    // On a machine that is busy enough all of them are hung up on before anybody looks: that round says nothing.
+    until("a round in which the longest waiting alone is hung up on", || {
+        let ports = Ports::take(1);
+        let mut holder = Contender::holding(ports.first);
+        let waits = |waited_us: u64| {
+            let mut client = connect(ports.first);
+            banner(&mut client);
+            let line = format!("xtask-wait/1 {{\"waited_us\":{waited_us},\"run\":\"r-{waited_us}\"}}\n");
+            client.write_all(line.as_bytes()).expect("written");
+            client
+        };
+        let (young, old, younger) = (waits(1_000_000), waits(5_000_000), waits(1_000));
+        let mut looks = connect(ports.first);
+        banner(&mut looks);
+        until("all of them to be counted", || banner(&mut connect(ports.first)).contains("\"waiting\":3"));
+        holder.tell("release");
+        // The kernel looks at them in this order, so it cannot miss the old one's hang-up and see a later one's.
+        let mut fds = [&young, &younger, &looks, &old].map(|c| PollFd::new(c.as_fd(), PollFlags::POLLIN));
+        assert!(poll(&mut fds, PollTimeout::NONE).expect("it can be polled") > 0);
+        let ready = fds.map(|fd| fd.any().unwrap_or(true));
+        assert!(ready[3], "another one first: {ready:?}");
+        ready == [false, false, false, true]
+    });
+}
