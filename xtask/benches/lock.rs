@@ -65,7 +65,8 @@ fn again(role: &str) -> Command {
 fn end(children: &mut [Child]) {
     for child in children {
         let group = nix::unistd::Pid::from_raw(child.id().cast_signed());
-        nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).expect("it is ours");
+        // The last of those that a round killed is gone already.
+        let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
         child.wait().expect("it is ours");
     }
 }
@@ -246,25 +247,27 @@ fn kill_holders(
     start: &dyn Fn() -> Child,
 ) -> Vec<u64> {
     let mut killed = Vec::new();
-    let mut wins = 0;
-    for _ in 0..rounds {
+    let mut dead = None;
+    while killed.len() < rounds {
         let begun = Instant::now();
         let holder = loop {
-            let all = entries(log);
-            if all.len() > wins {
-                wins = all.len();
-                break all[wins - 1].pid;
+            match entries(log).get(killed.len()) {
+                Some(entry) => break entry.pid,
+                None => std::thread::sleep(Duration::from_micros(500)),
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "nobody takes the lock");
-            std::thread::sleep(Duration::from_micros(500));
         };
-        // The one that was started last has to be waiting too.
-        std::thread::sleep(Duration::from_millis(if waiters == 64 { 30 } else { 15 }));
-        let child = children.iter_mut().find(|child| u64::from(child.id()) == holder).expect("one of ours");
+        // Only now: one that begins while nobody holds the lock would be quicker than all who wait.
+        if let Some(index) = dead {
+            children[index] = start();
+        }
+        // It has to be waiting too.
+        std::thread::sleep(Duration::from_millis(if waiters == 64 { 40 } else { 20 }));
+        let index = children.iter().position(|child| u64::from(child.id()) == holder).expect("one of ours");
         killed.push(now());
-        child.kill().expect("it is ours");
-        child.wait().expect("it is ours");
-        *child = start();
+        children[index].kill().expect("it is ours");
+        children[index].wait().expect("it is ours");
+        dead = Some(index);
     }
     killed
 }

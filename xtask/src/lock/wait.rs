@@ -32,6 +32,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const GLANCE: Duration = Duration::from_millis(500);
 // Two lines about the port are at least so far apart.
 const QUIET: Duration = Duration::from_secs(1);
+// So many hang-ups in a second are hand-overs; whoever hangs up more often is not asked as often as it likes.
+const HAND_OVERS: u32 = 200;
 // So many holders are remembered for the last line.
 const REMEMBERED: usize = 16;
 
@@ -161,6 +163,8 @@ pub struct Wait {
     // Against a busy loop.
     rebuffs: u32,
     owes_pause: bool,
+    second: Moment,
+    hang_ups: u32,
     // For people.
     said_at: Option<Moment>,
     behind: Vec<(Claim, Moment)>,
@@ -188,6 +192,8 @@ impl Wait {
             resets: 0,
             rebuffs: 0,
             owes_pause: false,
+            second: began,
+            hang_ups: 0,
             said_at: None,
             behind: Vec::new(),
         }
@@ -286,7 +292,11 @@ impl Wait {
             return Step::Fail(Failure::Spent);
         }
         // The first hang-up of a holder is the hand-over. One that goes on hanging up has too many connections.
-        self.owes_pause = self.rebuffs > 0;
+        if now.since(self.second) >= QUIET {
+            (self.second, self.hang_ups) = (now, 0);
+        }
+        self.hang_ups += 1;
+        self.owes_pause = self.rebuffs > 0 || self.hang_ups > HAND_OVERS;
         self.rebuffs = if lasted >= QUIET { 1 } else { self.rebuffs + 1 };
         Step::Try
     }
