@@ -29,7 +29,7 @@ pub enum Wake {
 #[derive(Debug)]
 pub struct Wakeups {
     stops: Vec<(Stop, UnixStream)>,
-    // Readable as soon as any of `stops` is.
+    // Readable as soon as any of `stops`, or `suspend`, is.
     any_stop: UnixStream,
     suspend: UnixStream,
     child: UnixStream,
@@ -63,12 +63,13 @@ impl Wakeups {
         }
         let (suspend, write) = pipe()?;
         signal_hook::low_level::pipe::register(libc::SIGTSTP, write)?;
+        signal_hook::low_level::pipe::register(libc::SIGTSTP, any_write.try_clone()?)?;
         let (child, write) = pipe()?;
         signal_hook::low_level::pipe::register(libc::SIGCHLD, write)?;
         Ok(Self { stops, any_stop, suspend, child })
     }
 
-    /// Readable while there is a request to stop that `wait` has not given out yet.
+    /// Readable while there is a request to stop, or Ctrl-Z, that `wait` has not given out yet.
     pub fn stop_asked(&self) -> BorrowedFd<'_> {
         self.any_stop.as_fd()
     }

@@ -2,7 +2,7 @@
 //! on to it, ends whatever the runner left, and lets the locks go last. It runs nothing of the suite itself, so that it
 //! stays small: the kernel frees the port of a large process late.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::interrupt::{Wake, Wakeups};
 use crate::lock::{self, HeldLocks, Identity, NotHeld, Patience, Scope, StopAsked};
 use crate::process::{MARK, Output, Owner, ProcessTree, Spawn, Survivor, sweep};
 use crate::run::lifeline::Lifeline;
-use crate::run::order::{Message, Order};
+use crate::run::order::{Message, Order, SUSPEND};
 use crate::scratch;
 use crate::service;
 use crate::sys;
@@ -62,16 +62,27 @@ impl Keeper {
         let bind = |error| NotHeld::Bind { port: wanted[0].1, error };
         // A copy: while the lock waits on it, `which` empties what it stands for.
         let asked = self.wakeups.borrow().stop_asked().try_clone_to_owned().map_err(bind)?;
-        let which = || self.stop_asked();
+        // Who waits for the machine holds a folder meanwhile, which others may wait for.
+        let holds = Cell::new(false);
+        let tell = RefCell::new(tell);
+        let which = || {
+            let woken = self.wakeups.borrow_mut().wait(Some(Moment::default()), &[]).unwrap_or_default();
+            match (woken.contains(&Wake::Suspend), holds.get()) {
+                (true, true) => tell.borrow_mut()(Event::Note { text: SUSPEND.to_owned() }),
+                // If it cannot be stopped it goes on waiting. The budget goes on in any case.
+                (true, false) => drop(self.wakeups.borrow().suspend()),
+                (false, _) => {}
+            }
+            woken.into_iter().find_map(|wake| if let Wake::Stop(stop) = wake { Some(stop) } else { None })
+        };
         let mark = std::env::var(MARK).unwrap_or_default();
         let patience = Patience { began, budget, stop: StopAsked { fd: asked.as_fd(), which: &which }, mark: &mark };
-        lock::acquire_all(wanted, identity, &patience, tell)
-    }
-
-    /// The first request to stop since the last call, without waiting for one.
-    fn stop_asked(&self) -> Option<Stop> {
-        let woken = self.wakeups.borrow_mut().wait(Some(Moment::default()), &[]).unwrap_or_default();
-        woken.into_iter().find_map(|wake| if let Wake::Stop(stop) = wake { Some(stop) } else { None })
+        lock::acquire_all(wanted, identity, &patience, &mut |event| {
+            if let Event::Queued { scope, .. } = &event {
+                holds.set(*scope != wanted[0].0.to_string());
+            }
+            tell.borrow_mut()(event);
+        })
     }
 
     /// Runs an order from the start of its runner to the end of everything that the runner started. The locks are held

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit};
@@ -101,8 +102,13 @@ fn serve(listener: Arc<Socket>, claim: &Mutex<Claim>, ring: &PipeReader) {
         let mut fds = vec![PollFd::new(ring.as_fd(), PollFlags::POLLIN), PollFd::new(listener.as_fd(), accepting)];
         fds.extend(clients.iter().map(|client| PollFd::new(client.socket.as_fd(), PollFlags::POLLIN)));
         let limit = if pause { PollTimeout::try_from(EXHAUSTED_PAUSE).expect("short") } else { PollTimeout::NONE };
-        // An interrupted poll says nothing about anybody; the next one will.
-        let seen = poll(&mut fds, limit).is_ok();
+        let seen = match poll(&mut fds, limit) {
+            Ok(_) => true,
+            // An interrupted poll says nothing about anybody; the next one will.
+            Err(Errno::EINTR) => false,
+            // Without it nobody can be answered any more. The lock stays held: this is not its only copy.
+            Err(_) => break,
+        };
         let ready: Vec<bool> = fds.iter().map(|fd| seen && fd.any().unwrap_or(true)).collect();
         for (client, _) in clients.iter_mut().zip(&ready[2..]).filter(|(_, ready)| **ready) {
             client.listen();
@@ -193,7 +199,7 @@ impl Client {
         match nix::unistd::read(socket, &mut buffer) {
             Ok(0) => self.gone = true,
             Ok(count) => self.got.extend(&buffer[..count]),
-            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return,
+            Err(Errno::EAGAIN | Errno::EINTR) => return,
             Err(_) => self.gone = true,
         }
         // One line, and no more: whoever says more, or something else, is not waiting.

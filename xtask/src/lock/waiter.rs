@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Socket, Type};
 
@@ -149,8 +150,8 @@ impl Line {
                         return seen;
                     }
                 }
-                Err(nix::errno::Errno::EINTR) => {}
-                Err(nix::errno::Errno::EAGAIN) => {
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
                     if !sleep(until, stop, Some((self.socket.as_fd(), PollFlags::POLLIN))) {
                         return self.whole_line().unwrap_or_else(|| self.quiet());
                     }

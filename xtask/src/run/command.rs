@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::Hands;
 use super::lifeline::Lifeline;
-use super::order::{COMMAND_GRACE, COMMAND_WRAP_UP, CommandOrder, Message};
+use super::order::{COMMAND_GRACE, COMMAND_WRAP_UP, CommandOrder, Message, SUSPEND};
 use crate::interrupt::{Wake, Wakeups};
 use crate::name::TaskName;
 use crate::plan::schedule::{Action, Ending, Input};
@@ -104,9 +104,7 @@ impl CommandHands<'_> {
         for message in messages {
             match message {
                 Message::Stop(stop) => self.inbox.push_back(Input::Stop(stop)),
-                Message::Suspend => {
-                    (self.note)("note: Ctrl-Z is ignored while the lock is held; Ctrl-C ends the command")
-                }
+                Message::Suspend => (self.note)(&format!("note: {SUSPEND}")),
                 Message::Progress { .. } | Message::Ended(_) => {}
             }
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::lifeline::Lifeline;
-use super::order::{Message, SuiteOrder};
+use super::order::{Message, SUSPEND, SuiteOrder};
 use super::outputs::{self, Hashes};
 use super::seat::{Log, Seat};
 use super::services::{News, Place, Services};
@@ -319,8 +319,7 @@ impl<'a> RunnerHands<'a> {
             match message {
                 Message::Stop(signal) => self.stop_asked(signal),
                 Message::Suspend => {
-                    let text = "Ctrl-Z is ignored while the lock is held; Ctrl-C ends the run";
-                    self.tell(Event::Note { text: text.to_owned() });
+                    self.tell(Event::Note { text: SUSPEND.to_owned() });
                 }
                 Message::Progress { .. } | Message::Ended(_) => {}
             }

@@ -128,6 +128,9 @@ pub struct Surface {
     pub colour: Option<bool>,
 }
 
+/// What is said to whoever presses Ctrl-Z while others may wait for this run.
+pub const SUSPEND: &str = "Ctrl-Z is ignored while the lock is held; Ctrl-C ends the run";
+
 /// What goes through the lifeline after the order, a line each. Its end means that the other process is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -174,6 +174,67 @@ fn ctrl_c_while_waiting_leaves_the_holder_alone() {
     assert!(!place.folder.path().join("ran").exists());
 }
 
+#[test]
+fn ctrl_z_stops_a_waiter_until_it_is_told_to_go_on() {
+    let place = Place::new();
+    let held = Caller::new("ci", LONG).acquire(place.ports.first).expect("free");
+    let mut waiter = place.start(&["run", "--", "true"]);
+    waiter.wait_for("Waiting workstation lock");
+    waiter.signal(Signal::SIGTSTP);
+    until("the waiter to stop", || state(waiter.pid()) == 'T');
+    waiter.signal(Signal::SIGCONT);
+    until("the waiter to go on", || state(waiter.pid()) != 'T');
+    drop(held);
+    waiter.wait().expect(0);
+}
+
+#[test]
+fn ctrl_z_does_not_stop_a_waiter_that_holds_its_folder() {
+    let world = World::new(SUITE);
+    let held = Caller::new("ci", LONG).acquire(world.ports.first).expect("free");
+    let mut waiter = world.start(&["verify"]);
+    waiter.wait_for("workstation lock");
+    waiter.signal(Signal::SIGTSTP);
+    waiter.wait_for("Ctrl-Z is ignored while the lock is held");
+    assert_ne!(state(waiter.pid()), 'T');
+    drop(held);
+    waiter.wait().expect(0);
+}
+
+/// A suite that passes at once.
+const SUITE: &str = "schema = 1\n[run]\ndeadline = \"2m\"\nqueue = \"2m\"\nmargin = \"1m\"\nstop-grace = \"1s\"\n\
+                     wrap-up = \"10s\"\n[task.a]\ncommand = \"true\"\ndeadline = \"10s\"\n";
+
+#[test]
+fn ctrl_z_changes_nothing_while_the_lock_is_held() {
+    let place = Place::new();
+    let mut running = place.started("while [ ! -e go ]; do sleep 0.05; done");
+    running.signal(Signal::SIGTSTP);
+    running.wait_for("note: Ctrl-Z is ignored while the lock is held");
+    std::fs::write(place.folder.path().join("go"), "").expect("a file");
+    running.wait().expect(0);
+}
+
+#[test]
+fn a_stopped_keeper_is_named_with_what_to_do_about_it() {
+    let place = Place::new();
+    let running = place.started("while [ ! -e go ]; do sleep 0.05; done");
+    running.signal(Signal::SIGSTOP);
+    until("the keeper to stop", || state(running.pid()) == 'T');
+    let keeper = running.pid();
+    let done = place.run(&["status", "--check"]).expect(4).says("taken, but it does not answer");
+    done.says(&format!("stopped  {keeper}; to let it go on: kill -CONT {keeper}")).says("internal-runner");
+    running.signal(Signal::SIGCONT);
+    std::fs::write(place.folder.path().join("go"), "").expect("a file");
+    running.wait().expect(0);
+}
+
+/// The kernel's letter for the state of a process.
+fn state(pid: i32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?')
+}
+
 /// The process below this one whose command line has this word.
 fn child_with(pid: i32, word: &str) -> i32 {
     let children = |pid: i32| {

@@ -536,7 +536,8 @@ fn simulate(world: World, budget_ms: u64, seed: u64) -> u64 {
             Step::Hear(until) => {
                 assert!(until <= end.max(now + glance), "listens past the budget: {world:?}, seed {seed}");
                 let gone = line.unwrap_or_else(|| panic!("listens to nobody: {world:?}, seed {seed}"));
-                let speaks = !greeted && !(matches!(world, World::Anything) && next(2) == 0);
+                let mute = matches!(world, World::Anything) && next(2) == 0;
+                let speaks = !greeted && !mute;
                 if speaks {
                     greeted = true;
                     if !matches!(world, World::Rebuffs { renames: false }) {
