@@ -1,41 +1,48 @@
-//! The service host driven directly: every answer is the server's own.
+//! The service host driven directly, without a run around it. Every answer is the server's own.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
 use std::time::Duration;
 
 use xtask::name::Name;
-use xtask::service::{Env, Link, Reply, Spec};
+use xtask::service::{self, Env, Link, Reply, Spec};
 use xtask::suite::{Fill, Service};
 
-use crate::world::{Folder, until};
+use crate::world::{Folder, PATIENCE, until};
 
 /// A host and what belongs to it.
-struct Server {
-    folder: Folder,
-    spec: Spec,
-    child: Child,
-    link: Option<Link>,
+pub struct Server {
+    pub folder: Folder,
+    pub scratch: PathBuf,
+    pub child: Child,
+    pub link: Option<Link>,
     replies: Vec<Reply>,
 }
 
-fn empty() -> Service {
-    Service { line: 1, at_least: 14, fill: Fill::Empty, start: Duration::from_secs(10), tcp: false }
+pub fn service(fill: Fill) -> Service {
+    Service { line: 1, at_least: 14, fill, start: PATIENCE, tcp: false }
+}
+
+/// A cache for all tests of this user, so that initdb runs once.
+pub fn cache() -> PathBuf {
+    std::env::temp_dir().join(format!("xtask-test-cache-{}", nix::unistd::Uid::effective()))
 }
 
 impl Server {
-    fn start(service: Service) -> Self {
-        Self::start_in(Folder::new(), service, |_| {})
+    fn start(fill: Fill) -> Self {
+        Self::start_in(Folder::new(), service(fill), |_| {})
     }
 
-    fn start_in(folder: Folder, service: Service, change: impl FnOnce(&mut Command)) -> Self {
+    /// `change`: a last word on the command of the host.
+    pub fn start_in(folder: Folder, service: Service, change: impl FnOnce(&mut Command)) -> Self {
         let (root, scratch) = (folder.path().join("repo"), folder.path().join("s"));
         for path in [&root, &scratch] {
             fs::create_dir_all(path).unwrap();
         }
-        let spec = Spec { name: Name::parse("postgres").unwrap(), service, root, scratch };
+        let spec = Spec { name: Name::parse("postgres").unwrap(), service, root, scratch: scratch.clone() };
         let (link, stdin) = Link::new(&spec).unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
@@ -43,14 +50,14 @@ impl Server {
         command.env("XDG_CACHE_HOME", cache());
         change(&mut command);
         let child = command.spawn().unwrap();
-        Self { folder, spec, child, link: Some(link), replies: Vec::new() }
+        Self { folder, scratch, child, link: Some(link), replies: Vec::new() }
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
-    /// Reads until a reply is what is asked for.
+    /// Reads until a reply is what is asked for. A failure that is not asked for fails the test.
     #[track_caller]
     fn reply<T>(&mut self, what: &str, wanted: impl Fn(&Reply) -> Option<T>) -> T {
         let mut found = None;
@@ -58,26 +65,34 @@ impl Server {
             self.replies.extend(self.link.as_mut().expect("a link").on_readable());
             let at = self.replies.iter().position(|reply| wanted(reply).is_some());
             found = at.map(|at| wanted(&self.replies.remove(at)).unwrap());
-            let failed = self.replies.iter().find(|reply| matches!(reply, Reply::Failed(_)));
+            let failed = self.replies.iter().find(|reply| matches!(reply, Reply::Failed(_) | Reply::Refused { .. }));
             assert!(found.is_some() || failed.is_none(), "{failed:?}; log:\n{}", self.log());
             found.is_some()
         });
         found.unwrap()
     }
 
+    pub fn ask(&mut self, task: &str) {
+        self.link.as_mut().unwrap().request(&Name::parse(task).unwrap()).unwrap();
+    }
+
+    /// The variables of a task, those that are taken away left out.
     #[track_caller]
-    fn database(&mut self, task: &str) -> BTreeMap<String, String> {
-        let name = Name::parse(task).unwrap();
-        self.link.as_mut().unwrap().request(&name).unwrap();
-        let env: Env = self.reply(&format!("a database for {task}"), |reply| match reply {
-            Reply::HandedOut { task, env } if *task == name => Some(env.clone()),
+    pub fn database(&mut self, task: &str) -> BTreeMap<String, String> {
+        self.ask(task);
+        self.handed_out(task)
+    }
+
+    #[track_caller]
+    pub fn handed_out(&mut self, name: &str) -> BTreeMap<String, String> {
+        let env: Env = self.reply(&format!("a database for {name}"), |reply| match reply {
+            Reply::HandedOut { task, env } if task.as_str() == name => Some(env.clone()),
             _ => None,
         });
         env.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
     #[track_caller]
-    #[allow(dead_code)]
     fn failure(&mut self) -> String {
         self.reply("a failure", |reply| match reply {
             Reply::Failed(why) => Some(why.clone()),
@@ -85,33 +100,261 @@ impl Server {
         })
     }
 
-    fn stop(&mut self) {
+    /// Hangs up; nothing may be left.
+    #[track_caller]
+    pub fn stop(&mut self) {
         self.link = None;
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}; log:\n{}", self.log());
-        let left: Vec<PathBuf> = fs::read_dir(&self.spec.scratch).unwrap().map(|e| e.unwrap().path()).collect();
-        assert!(left.is_empty(), "{left:?}");
+        self.child.wait().unwrap();
+        let left: Vec<PathBuf> = fs::read_dir(&self.scratch).unwrap().map(|e| e.unwrap().path()).collect();
+        assert!(left.is_empty(), "{left:?}; log:\n{}", self.log());
     }
 }
 
-/// A cache for all tests of this process, so that initdb runs once.
-fn cache() -> PathBuf {
-    std::env::temp_dir().join(format!("xtask-test-cache-{}", nix::unistd::Uid::effective()))
+/// What psql says.
+pub fn psql(env: &BTreeMap<String, String>, sql: &str) -> Output {
+    Command::new("psql").envs(env).args(["-XAtqc", sql]).output().unwrap()
 }
 
-/// Asks the server of these variables; the first column of every row.
-fn ask(env: &BTreeMap<String, String>, sql: &str) -> Vec<String> {
-    let out = Command::new("psql").envs(env).args(["-XAtqc", sql]).output().unwrap();
+/// Asks the server of these variables; its rows.
+#[track_caller]
+pub fn ask(env: &BTreeMap<String, String>, sql: &str) -> Vec<String> {
+    let out = psql(env, sql);
     assert!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect()
 }
 
+/// The server's own process, as it says itself, and its segment of shared memory (none left to be found: `forgotten`).
+pub fn postmaster(env: &BTreeMap<String, String>) -> i32 {
+    ask(env, "select pg_read_file('postmaster.pid')")[0].parse().unwrap()
+}
+
+pub fn lives(pid: i32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Processes that work in a folder below this one.
+pub fn processes_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let inside = entries.filter(|path| fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder)));
+    inside.map(|path| format!("{}: {:?}", path.display(), fs::read_to_string(path.join("cmdline")))).collect()
+}
+
+/// Segments of shared memory whose creator is this process, by /proc/sysvipc/shm: bytes 1000 of the mode mean that it goes
+/// with the last process that uses it.
+pub fn segments_of(creator: i32) -> Vec<String> {
+    let text = fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    let creator = creator.to_string();
+    text.lines().skip(1).filter(|row| row.split_whitespace().nth(4) == Some(&creator)).map(str::to_owned).collect()
+}
+
 #[test]
 fn a_server_of_the_run_and_nobody_elses() {
-    let mut server = Server::start(empty());
+    let mut server = Server::start(Fill::Empty);
     let env = server.database("a");
-    let data = server.spec.scratch.join("postgres/data");
+    let data = server.scratch.join("postgres/data");
     assert_eq!(ask(&env, "show data_directory"), [data.to_str().unwrap()]);
     assert!(ask(&env, "select version()")[0].starts_with("PostgreSQL "));
+    assert_eq!(ask(&env, "show listen_addresses"), [""]);
+    let pid = postmaster(&env);
+    assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), data);
     server.stop();
+    assert!(!lives(pid));
+    assert_eq!(segments_of(pid), Vec::<String>::new());
+}
+
+#[test]
+fn eight_tasks_have_eight_databases_and_none_has_the_template() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path().join("repo/db")).unwrap();
+    fs::write(folder.path().join("repo/db/1.sql"), "create table t (x int); insert into t values (7)").unwrap();
+    let mut server = Server::start_in(folder, service(Fill::Migrations("db".to_owned())), |_| {});
+    // Names that differ in a dot and a dash alone, and one as long as names get.
+    let long = "n".repeat(64);
+    let names = ["a", "b.c", "b-c", "b_c", "e", "f", "g", &long];
+    names.iter().for_each(|name| server.ask(name));
+    let all: Vec<_> = names.iter().map(|name| server.handed_out(name)).collect();
+    std::thread::scope(|scope| {
+        for (number, env) in all.iter().enumerate() {
+            scope.spawn(move || {
+                assert_eq!(ask(env, "select x from t"), ["7"], "a copy of the template");
+                ask(env, &format!("insert into t values ({number})"));
+            });
+        }
+    });
+    let mut databases: Vec<_> = all.iter().map(|env| ask(env, "select current_database()").remove(0)).collect();
+    databases.sort();
+    databases.dedup();
+    assert_eq!(databases.len(), 8, "{databases:?}");
+    assert!(databases.iter().all(|name| !name.contains("template") && name.len() < 64), "{databases:?}");
+    for (number, env) in all.iter().enumerate() {
+        assert_eq!(ask(env, "select x from t"), ["7".to_owned(), number.to_string()], "its own rows alone");
+    }
+    // The template refuses everybody, so that no task can change what the next one gets.
+    let mut env = all[0].clone();
+    env.insert("PGDATABASE".to_owned(), "xtask_template".to_owned());
+    let out = psql(&env, "select 1");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.contains("not currently accepting connections"), "{said}");
+    // A task that drops its database hurts nobody.
+    env.insert("PGDATABASE".to_owned(), "postgres".to_owned());
+    ask(&env, &format!("drop database {} with (force)", databases[0]));
+    assert_eq!(ask(&server.database("later"), "select x from t"), ["7"]);
+    server.stop();
+}
+
+#[test]
+fn without_anything_to_copy_no_task_sees_what_another_did_to_template1() {
+    let mut server = Server::start(Fill::Empty);
+    let mut env = server.database("a");
+    env.insert("PGDATABASE".to_owned(), "template1".to_owned());
+    ask(&env, "create table spoiled (x int)");
+    assert_eq!(ask(&server.database("b"), "select count(*) from pg_class where relname = 'spoiled'"), ["0"]);
+    server.stop();
+}
+
+#[test]
+fn what_the_user_has_set_for_other_servers_does_not_reach_a_task() {
+    let mut server = Server::start_in(Folder::new(), service(Fill::Empty), |command| {
+        command.env("PGDATA", "/nowhere").env("PGPORT", "1").env("PGOPTIONS", "-c nonsense=1").env("PGTZ", "nowhere");
+    });
+    server.ask("a");
+    let env: Env = server.reply("a database", |reply| match reply {
+        Reply::HandedOut { env, .. } => Some(env.clone()),
+        _ => None,
+    });
+    for name in ["PGSERVICE", "PGPASSFILE", "PGPASSWORD", "PGOPTIONS", "PGSSLMODE", "PGHOSTADDR"] {
+        assert_eq!(env[name], None, "{name} is taken away");
+    }
+    server.stop();
+}
+
+#[test]
+fn tcp_asks_for_the_password() {
+    let mut server = Server::start_in(Folder::new(), Service { tcp: true, ..service(Fill::Empty) }, |_| {});
+    let mut env = server.database("a");
+    let url = env["DATABASE_URL"].clone();
+    assert!(url.starts_with("postgresql://postgres:") && url.contains("@127.0.0.1:"), "{url}");
+    let by_url = Command::new("psql").args(["-XAtqc", "select inet_server_addr()", &url]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&by_url.stdout).trim(), "127.0.0.1", "{by_url:?}");
+    assert_eq!(ask(&env, "select inet_server_port()"), [env["PGPORT"].clone()]);
+    env.insert("PGPASSWORD".to_owned(), "wrong".to_owned());
+    let out = psql(&env, "select 1");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("password authentication failed"), "{out:?}");
+    server.stop();
+}
+
+#[test]
+fn the_socket_is_closed_to_other_users() {
+    let mut server = Server::start(Fill::Empty);
+    let env = server.database("a");
+    let folder = fs::metadata(&env["PGHOST"]).unwrap().permissions().mode();
+    assert_eq!(folder & 0o777, 0o700, "{folder:o}");
+    server.stop();
+}
+
+#[test]
+fn whoever_kills_the_server_is_told_of_and_nothing_is_left() {
+    let mut server = Server::start(Fill::Empty);
+    let env = server.database("a");
+    let pid = postmaster(&env);
+    // A busy process does not notice that the server is gone.
+    let mut busy = Command::new("psql");
+    let forever = "select count(*) from generate_series(1, 1000000) busy, generate_series(1, 1000000) other";
+    let mut busy = busy.envs(&env).args(["-c", forever]).stderr(std::process::Stdio::null()).spawn().unwrap();
+    until("a busy process", || ask(&env, "select count(*) from pg_stat_activity where query like '%busy%'") == ["2"]);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let why = server.failure();
+    assert!(why.contains("the server has ended (signal: 9"), "{why}");
+    busy.wait().unwrap();
+    server.child.wait().unwrap();
+    assert_eq!(processes_in(server.folder.path()), Vec::<String>::new());
+    assert_eq!(segments_of(pid), Vec::<String>::new());
+    server.stop();
+}
+
+#[test]
+fn a_server_that_lost_a_process_goes_on() {
+    let mut server = Server::start(Fill::Empty);
+    let env = server.database("a");
+    let pid = postmaster(&env);
+    let out = psql(&env, "copy (select 1) to program 'kill -9 $PPID'");
+    assert!(!out.status.success(), "{out:?}");
+    let again = server.database("b");
+    assert_eq!(postmaster(&again), pid, "the same server");
+    // It has a new segment of shared memory, which must not outlive it either.
+    until("the new segment to be forgotten", || segments_of(pid).iter().all(|row| row.contains(" 1600 ")));
+    server.stop();
+    assert_eq!(segments_of(pid), Vec::<String>::new());
+}
+
+#[test]
+fn a_host_that_is_killed_takes_the_server_with_it() {
+    let mut server = Server::start(Fill::Empty);
+    let env = server.database("a");
+    let pid = postmaster(&env);
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    // Nobody has swept: the kernel tells the server.
+    until("the server to end", || !lives(pid) || fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c.is_empty()));
+    until("its processes to end", || processes_in(server.folder.path()).is_empty());
+    assert_eq!(segments_of(pid), Vec::<String>::new());
+    service::sweep(&server.scratch);
+    server.stop();
+}
+
+#[test]
+fn a_server_that_is_killed_before_its_segment_is_forgotten_leaves_one_and_the_sweep_finds_it() {
+    let mut server = Server::start(Fill::Empty);
+    let pid = server.scratch.join("postgres/data/postmaster.pid");
+    // From the first line of that file on there is a segment; the host forgets it some 30 ms later, once it is ready.
+    // Stopped in between, it cannot.
+    until("a segment", || fs::read_to_string(&pid).is_ok_and(|text| text.lines().count() >= 7));
+    let host = nix::unistd::Pid::from_raw(server.child.id() as i32);
+    nix::sys::signal::kill(host, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let creator = fs::read_to_string(&pid).unwrap().lines().next().unwrap().parse::<i32>().unwrap();
+    // The kernel would have the server quit in good order if its host were killed first.
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(creator), nix::sys::signal::Signal::SIGKILL).unwrap();
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    service::sweep(&server.scratch);
+    assert_eq!(segments_of(creator), Vec::<String>::new());
+    assert_eq!(processes_in(server.folder.path()), Vec::<String>::new());
+    server.stop();
+}
+
+#[test]
+fn a_run_that_is_over_ends_a_start_in_the_middle() {
+    let script = "setsid sleep 1000 & echo begun; sleep 1000";
+    let setup = Fill::Setup(["sh", "-c", script].map(str::to_owned).to_vec());
+    for reached in ["", "output"] {
+        let mut server = Server::start(setup.clone());
+        let file = server.scratch.join("postgres").join(reached);
+        until("the start to get there", || {
+            file.exists() && (reached.is_empty() || fs::read(&file).unwrap() == b"begun\n")
+        });
+        let began = std::time::Instant::now();
+        server.stop();
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        assert_eq!(processes_in(server.folder.path()), Vec::<String>::new(), "setup runs in the repository");
+    }
+}
+
+#[test]
+fn programs_that_are_not_there_are_named() {
+    let named = |folder: &str| {
+        let folder = folder.to_owned();
+        let mut server = Server::start_in(Folder::new(), service(Fill::Empty), move |command| {
+            command.env("XTASK_PG_BINDIR", folder);
+        });
+        server.failure()
+    };
+    let why = named("/nonexistent");
+    assert!(why.contains("/nonexistent: has no initdb") && why.contains("XTASK_PG_BINDIR names that folder"), "{why}");
+    let fake = Folder::new();
+    for name in ["initdb", "postgres"] {
+        fs::write(fake.path().join(name), "#!/bin/sh\necho 'postgres (PostgreSQL) 9.6.24'\n").unwrap();
+        fs::set_permissions(fake.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let why = named(fake.path().to_str().unwrap());
+    assert!(why.contains("is version 9.6.24") && why.contains("version 14 or later"), "{why}");
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::process::table::Process;
 use crate::sys;
 
 /// How many numbers the server tries when the key of its segment is taken.
@@ -25,7 +26,8 @@ pub fn sweep(folder: &Path) {
     let first = meta.ino() as i32;
     for segment in segments() {
         let is_ours = Some(segment.id) == recorded || (0..KEYS).any(|step| first.wrapping_add(step) == segment.key);
-        let dead = segment.attached == 0 && !Path::new(&format!("/proc/{}", segment.creator)).exists();
+        // A zombie may stay for long: nobody has to reap what was left to process 1.
+        let dead = segment.attached == 0 && Process::read(segment.creator).is_none_or(|creator| creator.dead);
         if is_ours && dead && segment.owner == meta.uid() {
             let _ = sys::remove_shared_segment(segment.id);
         }
