@@ -79,11 +79,13 @@ impl Host {
         loop {
             while let Some(line) = next_line(&mut self.unread) {
                 let Request { task } = serde_json::from_slice(&line).context("a request is not understood")?;
-                let reply = match kind.hand_out(self, &task) {
-                    Ok(env) => Reply::HandedOut { task, env },
-                    Err(error) => Reply::Refused { task, why: format!("{error:#}") },
-                };
-                self.say(&reply);
+                match kind.hand_out(self, &task) {
+                    Ok(env) => self.say(&Reply::HandedOut { task, env }),
+                    Err(error) => {
+                        self.say(&Reply::Refused { task, why: format!("{error:#}") });
+                        kind.check(self)?;
+                    }
+                }
             }
             let (asked, stirred) = wait_readable(self.line.as_fd(), kind.watch())?;
             if stirred {

@@ -77,6 +77,10 @@ const SOCKET_PATH_MAX: usize = 103;
 /// The longest that an answer to a statement of ours may take; migrations have the limit of the start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often a database is tried again after the server has started anew by itself, as it does when one of its processes
+/// is killed.
+const TRIES: u32 = 3;
+
 /// A server of one run.
 #[derive(Debug)]
 pub struct Postgres {
@@ -295,14 +299,21 @@ impl Kind for Postgres {
         Ok(format!("PostgreSQL {}", self.programs().version))
     }
 
-    fn hand_out(&mut self, _host: &mut Host, task: &TaskName) -> anyhow::Result<Env> {
-        self.handed_out += 1;
-        // A number, because two tasks may differ in a dot and a dash alone, and names are cut at 63 bytes.
+    fn hand_out(&mut self, host: &mut Host, task: &TaskName) -> anyhow::Result<Env> {
         let plain: String = task.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        let database = format!("t{}_{plain:.50}", self.handed_out);
         let from = template::name(&self.service.fill);
-        self.create(&database, from).with_context(|| format!("cannot make the database {database}"))?;
-        Ok(self.env(&database))
+        let mut tries = 0;
+        loop {
+            // A number, because two tasks may differ in a dot and a dash alone, and names are cut at 63 bytes.
+            self.handed_out += 1;
+            let database = format!("t{}_{plain:.50}", self.handed_out);
+            match self.create(&database, from) {
+                Ok(()) => return Ok(self.env(&database)),
+                Err(error) if tries < TRIES && sql::is_lost(&error) => self.check(host)?,
+                Err(error) => return Err(error.context(format!("cannot make the database {database}"))),
+            }
+            tries += 1;
+        }
     }
 
     fn watch(&self) -> Option<BorrowedFd<'_>> {

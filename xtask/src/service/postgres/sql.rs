@@ -159,6 +159,12 @@ fn first_column(body: &[u8]) -> String {
     String::from_utf8_lossy(body.get(6..end).unwrap_or_default()).into_owned()
 }
 
+/// Whether an error says nothing of the SQL, but that the session is lost: no answer, or that the server shuts down or
+/// has crashed (SQLSTATE 57P01 to 57P03).
+pub fn is_lost(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<SqlError>().is_none_or(|error| error.code.starts_with("57P"))
+}
+
 /// The line of `sql`, from 1, that this error is about: the position where the server gives one (errors of syntax and
 /// of names), else the beginning of the statement that failed.
 pub fn line_of(sql: &str, error: &SqlError) -> usize {
