@@ -44,6 +44,12 @@ impl Show {
         self.json
     }
 
+    /// Leaves the screen to somebody else.
+    pub fn close(&mut self) {
+        let text = self.screen.erase(size());
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    }
+
     /// The Markdown of GitHub's job summary, if this is a job of GitHub's: appended to the file that it names.
     pub fn job_summary(&self, finished: &Stamped) {
         let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else { return };

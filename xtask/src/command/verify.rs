@@ -114,7 +114,8 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     let mut tell = |event| show::open(&show).tell(event);
     let wanted = [(Scope::Worktree, worktree), (Scope::Workstation, ports.workstation)];
     let held = show::while_drawing(&show, || keeper.hold(&wanted, &identity, (request.begun, budget), &mut tell));
-    let show = show.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut show = show.into_inner().unwrap_or_else(PoisonError::into_inner);
+    show.close();
     let facts = |won| Facts {
         run: run.clone(),
         caller: request.caller,

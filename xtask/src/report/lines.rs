@@ -45,7 +45,7 @@ impl Lines {
         let at = stamped.at;
         let text = match &stamped.event {
             Event::Queued { text, .. } => {
-                self.queued = Queue::new(stamped, self.board.wall_ms(at));
+                self.queued = Queue::new(stamped);
                 match text.split_first() {
                     // A terminal has it in its rows.
                     Some((first, more)) if !self.pen.terminal() => {

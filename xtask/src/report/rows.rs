@@ -26,7 +26,10 @@ pub(super) fn rows(
 ) -> Vec<(usize, String)> {
     let board = &lines.board;
     let texts = match (board.won, board.run.is_some()) {
-        (None, _) => lines.queued.as_ref().map_or(Vec::new(), |queue| queue.rows(now, columns)),
+        (None, _) => match &lines.queued {
+            Some(queue) => queue.rows(now, board.wall_ms(now), columns),
+            None => Vec::new(),
+        },
         (Some(_), false) => Vec::new(),
         (Some(_), true) => running_rows(lines, now, columns, most, latest),
     };

@@ -105,8 +105,8 @@ impl Screen {
         up + &self.draw(now)
     }
 
-    // Takes the rows away.
-    fn erase(&mut self, size: Size) -> String {
+    /// Takes the rows away: the last thing to write where another process goes on writing.
+    pub fn erase(&mut self, size: Size) -> String {
         let up = self.up(size);
         self.drawn.clear();
         if up.is_empty() { up } else { up + "\u{1b}[J" }
