@@ -46,8 +46,13 @@ impl Show {
 
     /// Leaves the screen to somebody else.
     pub fn close(&mut self) {
-        let text = self.screen.erase(size());
+        let text = self.screen.erase();
         let _ = io::stderr().lock().write_all(text.as_bytes());
+    }
+
+    /// Takes over the screen of somebody who may have left it in the middle of things.
+    pub fn take_over(&self) {
+        let _ = io::stderr().lock().write_all(self.screen.erase_others().as_bytes());
     }
 
     /// The Markdown of GitHub's job summary, if this is a job of GitHub's: appended to the file that it names.

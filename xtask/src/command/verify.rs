@@ -161,6 +161,9 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     };
     let order = Order::Suite(Box::new(order));
     let Supervised { exit, trouble, .. } = keeper.supervise(&locks, order, &mut |text| say(&format!("note: {text}")));
+    if !trouble.is_empty() {
+        show.take_over();
+    }
     for text in &trouble {
         say(&format!("error: {text}"));
     }

@@ -16,14 +16,14 @@ const BAR: usize = 20;
 /// From this width on there is a bar.
 const BAR_FROM: usize = 64;
 
-/// At most `most` rows of at most `columns` columns, each with its width.
+/// At most `most` rows of at most `columns` columns.
 pub(super) fn rows(
     lines: &Lines,
     now: Moment,
     columns: usize,
     most: usize,
     latest: &[(TaskName, String)],
-) -> Vec<(usize, String)> {
+) -> Vec<String> {
     let board = &lines.board;
     let texts = match (board.won, board.run.is_some()) {
         (None, _) => match &lines.queued {
@@ -35,7 +35,10 @@ pub(super) fn rows(
     };
     let cut = |(tone, text): (Option<Tone>, String)| {
         let text = fit(&text, columns);
-        (width(&text), tone.map_or(text.clone(), |tone| lines.pen.paint(tone, &text)))
+        match tone {
+            Some(tone) => lines.pen.paint(tone, &text),
+            None => text,
+        }
     };
     texts.into_iter().take(most).map(cut).collect()
 }

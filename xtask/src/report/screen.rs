@@ -1,7 +1,9 @@
 //! The whole of what is shown: lines that scroll by, and on a terminal below them at most eight rows that are redrawn.
 //!
-//! The rows are plain text and four escape sequences (up, erase to the end of the line, erase to the end of the screen,
-//! colours). The cursor is never hidden and no mode is changed, so a terminal is as it was whatever kills the program.
+//! Between two frames the cursor rests at the first row, so that a terminal that wraps its lines anew when it is resized
+//! takes it along; and rows are written with wrapping off, so that one that was made for another width takes one line
+//! all the same. Nothing has to be known of a resize: tmux tells of it up to 250 ms after it has wrapped the lines.
+//! The cursor is never hidden, and wrapping is on again at the end of each frame.
 
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ pub const FRAME: Duration = Duration::from_millis(200);
 
 /// Most rows at the bottom.
 const ROWS_MAX: usize = 8;
+/// No rows below this width: nothing could be read of them.
+const COLUMNS_MIN: usize = 10;
 
 /// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +35,9 @@ pub struct Size {
 #[derive(Debug)]
 pub struct Screen {
     lines: Lines,
-    /// Columns of the rows that stand at the bottom now, and the size they were drawn for.
-    drawn: Vec<usize>,
+    /// Whether rows stand at the bottom now.
+    drawn: bool,
+    /// The size of the terminal when it was looked at last.
     size: Size,
     /// The last line of the log of what runs, cleaned.
     latest: Vec<(TaskName, String)>,
@@ -44,14 +49,7 @@ impl Screen {
     /// Before the first event.
     pub fn new(style: Style, scene: Scene) -> Self {
         let lines = Lines::new(style, scene);
-        Self {
-            lines,
-            drawn: Vec::new(),
-            size: Size { columns: 80, rows: 24 },
-            latest: Vec::new(),
-            due: None,
-            over: false,
-        }
+        Self { lines, drawn: false, size: Size { columns: 80, rows: 24 }, latest: Vec::new(), due: None, over: false }
     }
 
     /// What an event adds: the rows go, its lines come, the rows come back below them. `size` is that of the terminal now,
@@ -63,10 +61,9 @@ impl Screen {
         if first {
             self.due = Some(stamped.at + if self.lines.pen.terminal() { FRAME } else { HEARTBEAT });
         }
-        if self.lines.pen.terminal() && !(pieces.is_empty() && self.drawn.is_empty()) {
-            let erase = self.erase(size);
+        if self.lines.pen.terminal() && (self.drawn || !pieces.is_empty()) {
             self.size = size;
-            pieces.insert(0, Piece::Text(erase));
+            pieces.insert(0, Piece::Text(self.erase()));
             let rows = self.draw(stamped.at);
             pieces.push(Piece::Text(rows));
         }
@@ -98,18 +95,18 @@ impl Screen {
         let logs = self.lines.board.logs.clone().unwrap_or_default();
         let names = self.lines.board.running().into_iter().map(|(row, _)| row.name.clone());
         self.latest = names.map(|task| (task.clone(), last_line(&last_bytes(&format!("{logs}/{task}.log"))))).collect();
-        // Drawing over what is there flickers less. But a terminal that has wrapped a row remembers which lines belong
-        // together (tmux does, whatever is written over them) and joins them when it becomes wider.
-        let up = if size == self.size { self.up(size) } else { self.erase(size) };
         self.size = size;
-        up + &self.draw(now)
+        self.draw(now)
+    }
+
+    /// Takes away rows that another process left behind: the cursor is at the first of them.
+    pub fn erase_others(&self) -> String {
+        if self.has_rows() { "\r\u{1b}[J".to_owned() } else { String::new() }
     }
 
     /// Takes the rows away: the last thing to write where another process goes on writing.
-    pub fn erase(&mut self, size: Size) -> String {
-        let up = self.up(size);
-        self.drawn.clear();
-        if up.is_empty() { up } else { up + "\u{1b}[J" }
+    pub fn erase(&mut self) -> String {
+        if std::mem::take(&mut self.drawn) { "\r\u{1b}[J".to_owned() } else { String::new() }
     }
 
     /// One line of a task's log as it may be shown here, with its line end.
@@ -122,24 +119,21 @@ impl Screen {
         super::ending::markdown(&self.lines.board, finished)
     }
 
-    // To the first of the rows that were drawn. A terminal that has become narrower has wrapped them.
-    fn up(&self, Size { columns, .. }: Size) -> String {
-        let lines: usize = self.drawn.iter().map(|&width| width.div_ceil(columns.max(1)).max(1)).sum();
-        if lines == 0 { String::new() } else { format!("\r\u{1b}[{lines}A") }
-    }
-
+    // Over the rows that are there, which flickers less than to erase them first.
     fn draw(&mut self, now: Moment) -> String {
         let Size { columns, rows: height } = self.size;
         let most = ROWS_MAX.min(height.saturating_sub(1));
-        let rows = if self.over || columns < 10 {
-            Vec::new()
-        } else {
-            rows::rows(&self.lines, now, columns - 1, most, &self.latest)
+        if self.over || columns < COLUMNS_MIN {
+            return self.erase();
+        }
+        let rows = rows::rows(&self.lines, now, columns - 1, most, &self.latest);
+        let back = match rows.len() {
+            0 => return self.erase(),
+            1 => "\r".to_owned(),
+            count => format!("\r\u{1b}[{}A", count - 1),
         };
-        let had_rows = !self.drawn.is_empty();
-        self.drawn = rows.iter().map(|(width, _)| *width).collect();
-        let text: String = rows.into_iter().map(|(_, text)| text + "\u{1b}[K\n").collect();
-        if had_rows || !text.is_empty() { text + "\u{1b}[J" } else { text }
+        self.drawn = true;
+        format!("\u{1b}[?7l\r{}\u{1b}[K\u{1b}[J{back}\u{1b}[?7h", rows.join("\u{1b}[K\n"))
     }
 }
 

@@ -22,6 +22,7 @@ mod receipt;
 mod release;
 mod repo;
 mod schema;
+mod screen;
 mod verify;
 #[allow(dead_code, reason = "the tests of one step use a part of it")]
 mod world;

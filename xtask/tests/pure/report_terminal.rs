@@ -14,11 +14,12 @@ pub struct Terminal {
     lines: Vec<Line>,
     row: usize,
     column: usize,
+    clips: bool,
 }
 
 impl Terminal {
     pub fn new(columns: usize, height: usize) -> Self {
-        Self { columns, height, lines: vec![Line::default()], row: 0, column: 0 }
+        Self { columns, height, lines: vec![Line::default()], row: 0, column: 0, clips: false }
     }
 
     pub fn write(&mut self, text: &str) {
@@ -31,13 +32,13 @@ impl Terminal {
                     assert_eq!(chars.next(), Some('['), "only CSI sequences");
                     let mut number = String::new();
                     let last = chars.by_ref().find(|&c| {
-                        let more = c.is_ascii_digit() || c == ';';
+                        let more = c.is_ascii_digit() || c == ';' || c == '?';
                         if more {
                             number.push(c);
                         }
                         !more
                     });
-                    self.sequence(last.expect("a final byte"), number.parse().unwrap_or(0));
+                    self.sequence(&number, last.expect("a final byte"));
                 }
                 c => {
                     assert!(!c.is_control(), "{c:?} was written");
@@ -58,7 +59,9 @@ impl Terminal {
     fn put(&mut self, c: char) {
         // Wide characters take two columns; those of the tests are told by their block.
         let cells = if c >= '\u{1100}' { vec![c, '\0'] } else { vec![c] };
-        if self.column + cells.len() > self.columns {
+        if self.column + cells.len() > self.columns && self.clips {
+            self.column = self.columns.saturating_sub(cells.len());
+        } else if self.column + cells.len() > self.columns {
             self.lines[self.row].wrapped = true;
             self.feed();
         }
@@ -68,8 +71,10 @@ impl Terminal {
         self.column += cells.len();
     }
 
-    fn sequence(&mut self, last: char, number: usize) {
+    fn sequence(&mut self, parameter: &str, last: char) {
+        let number: usize = parameter.parse().unwrap_or(0);
         match last {
+            'l' | 'h' if parameter == "?7" => self.clips = last == 'l',
             'A' => self.row = self.row.saturating_sub(number).max(self.lines.len().saturating_sub(self.height)),
             'K' => self.lines[self.row].cells.truncate(self.column),
             'J' => {
@@ -82,17 +87,20 @@ impl Terminal {
         }
     }
 
-    /// A new size, as terminals do it that wrap their lines anew.
+    /// A new size, as terminals do it that wrap their lines anew: the cursor, at the beginning of a line, goes along.
     pub fn resize(&mut self, columns: usize, height: usize) {
-        let lines = std::mem::replace(&mut self.lines, vec![Line::default()]);
-        let row = self.row;
+        assert_eq!(self.column, 0, "between two frames the cursor is at the beginning of a row");
+        let (lines, cursor) = (std::mem::replace(&mut self.lines, vec![Line::default()]), self.row);
         (self.columns, self.height, self.row, self.column) = (columns, height, 0, 0);
+        let mut there = 0;
         for (i, line) in lines.iter().enumerate() {
-            line.cells.iter().filter(|&&c| c != '\0').for_each(|&c| self.put(c));
-            if i < row && !line.wrapped {
+            if i > 0 && !lines[i - 1].wrapped {
                 self.feed();
             }
+            there = if i == cursor { self.row } else { there };
+            line.cells.iter().filter(|&&c| c != '\0').for_each(|&c| self.put(c));
         }
+        (self.row, self.column) = (there, 0);
     }
 
     pub fn text(&self) -> String {
