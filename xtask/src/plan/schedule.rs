@@ -340,9 +340,10 @@ impl Schedule {
 
     // From here on nothing starts. The first reason stays.
     fn halt(&mut self, now: Moment, halt: Halt, out: &mut Vec<Action>) {
+        let first = self.halt.is_none();
         let reason = self.halt.get_or_insert(halt).reason.clone();
         for task in self.active.clone() {
-            if matches!(self.states[task], State::Starting) {
+            if first && matches!(self.states[task], State::Starting) {
                 out.push(Action::Withdraw(task, Verdict::NotRun(reason.clone())));
             }
             self.stop_task(now, task, out);

@@ -415,7 +415,7 @@ fn process_that_appears_after_a_stop_is_stopped() {
         plan,
         "at 0 tick    -> start a on 0
          at 1 int     -> withdraw a
-         at 2 int     -> withdraw a
+         at 2 int     -> 
          at 3 began a -> kill a cancelled           | never
          at 4 exited a SIG9 -> a cancelled(SIGINT), done",
     );

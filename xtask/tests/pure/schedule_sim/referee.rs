@@ -48,7 +48,7 @@ impl World<'_> {
             Action::Withdraw(task, verdict) => {
                 let seen = &mut self.seen[task];
                 assert!(seen.decided.is_some() && seen.started.is_none() && !seen.over, "task {task} is not starting");
-                seen.withdrawn = Some(verdict);
+                assert_eq!(seen.withdrawn.replace(verdict), None, "task {task} is withdrawn twice");
                 assert!(self.halted(), "task {task} is withdrawn for no reason");
             }
             Action::Ask(task, signal, why) => {
@@ -208,6 +208,8 @@ impl World<'_> {
         let stopped = self.halted();
         for &task in &self.active {
             let seen = &self.seen[task];
+            let starting = seen.started.is_none() && !seen.over;
+            assert!(!(starting && stopped) || seen.withdrawn.is_some(), "task {task} is about to start after a stop");
             if seen.started.is_none() || seen.over || seen.killed.is_some() {
                 continue;
             }
