@@ -334,6 +334,18 @@ fn nothing_starts_at_the_cut() {
 }
 
 #[test]
+fn trouble_after_the_cut_does_not_hide_it() {
+    let plan = "run pool=1 deadline=20 wrap-up=6 on-failure=stop\n task a limit=13\n task b limit=8";
+    check(plan, "at 0 tick -> start a on 0\n at 15 unstarted a -> run late, b not-run(run), a failed(spawn), done");
+    check(
+        plan,
+        "at 0 tick                -> start a on 0
+         at 0 began a             ->
+         at 15 exited a 1 when=12 -> run late, b not-run(run), a failed(1), done",
+    );
+}
+
+#[test]
 fn no_grace_reaches_beyond_the_last_one() {
     check(
         "run deadline=20 wrap-up=6 grace=4
@@ -415,7 +427,7 @@ fn process_that_appears_after_a_stop_is_stopped() {
         plan,
         "at 0 tick    -> start a on 0
          at 1 int     -> withdraw a
-         at 2 int     -> 
+         at 2 int     ->
          at 3 began a -> kill a cancelled           | never
          at 4 exited a SIG9 -> a cancelled(SIGINT), done",
     );
