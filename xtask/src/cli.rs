@@ -229,9 +229,9 @@ pub struct CheckReceiptArgs {
 pub struct ReportArgs {
     /// Receipts [default: the newest 200 of this checkout]
     pub receipts: Vec<PathBuf>,
-    /// Where to write the HTML
-    #[arg(long, value_name = "PATH", default_value = "target/xtask-report.html")]
-    pub output: PathBuf,
+    /// Where to write the HTML [default: target/xtask-report.html in the repository]
+    #[arg(long, value_name = "PATH")]
+    pub output: Option<PathBuf>,
     /// Also write the newest run as Chrome trace JSON (Perfetto) there
     #[arg(long, value_name = "PATH")]
     pub trace: Option<PathBuf>,
@@ -346,9 +346,11 @@ fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
         Command::Adopt(args) => {
             command::adopt::run(&command::adopt::Request { path: args.path, dry_run: args.dry_run })
         }
-        Command::Report(_) => {
-            anyhow::bail!("this command is not there yet")
-        }
+        Command::Report(args) => command::report::run(&command::report::Request {
+            receipts: args.receipts,
+            output: args.output,
+            trace: args.trace,
+        }),
         Command::InternalService => crate::service::host::main().map(|()| Exit::Passed),
     }
 }

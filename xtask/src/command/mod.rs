@@ -8,6 +8,7 @@ pub mod outer;
 pub mod plan;
 pub mod preflight;
 pub mod release;
+pub mod report;
 pub mod runner;
 pub mod show;
 pub mod signing;

@@ -232,6 +232,9 @@ impl Runner<'_> {
                 None
             }
         };
+        if let Some(text) = super::report::junit(self.order.junit.as_deref(), &receipt, &show.record.tasks) {
+            show.tell(Event::Note { text });
+        }
         let exit = show.record.exit();
         let run = Duration::from_millis(receipt.predicate.run_ms);
         let event = Event::RunFinished {

@@ -139,7 +139,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     };
     let locks = match held {
         Ok(locks) => locks,
-        Err(why) => return not_held(repo, &why, &facts(None), &ready, show),
+        Err(why) => return not_held(repo, &why, &facts(None), &ready, (show, request.junit.as_deref())),
     };
     let order = SuiteOrder {
         run: run.clone(),
@@ -157,7 +157,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         keep_open: Vec::new(),
         command: request.command,
         surface: request.surface,
-        junit: request.junit,
+        junit: request.junit.clone(),
     };
     let order = Order::Suite(Box::new(order));
     let Supervised { exit, trouble, .. } = keeper.supervise(&locks, order, &mut |text| say(&format!("note: {text}")));
@@ -173,6 +173,9 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         let record =
             Record { stop: stop_of(exit), run_late: exit == Exit::Late, trouble: trouble.clone(), ..Record::default() };
         let written = build(&facts(Some(locks.won)), &ready.suite, &ready.plan, &record, sys::clocks());
+        super::report::junit(request.junit.as_deref(), &written, &[])
+            .iter()
+            .for_each(|note| say(&format!("note: {note}")));
         match archive::write(&repo.root, &run, &written.to_bytes(), || None) {
             Ok(path) => receipt = Some(path),
             Err(error) => say(&format!("error: {error:#}")),
@@ -202,7 +205,7 @@ fn not_held(
     why: &NotHeld,
     facts: &Facts,
     ready: &super::preflight::Ready,
-    mut show: Show,
+    (mut show, junit): (Show, Option<&Path>),
 ) -> anyhow::Result<Over> {
     let ended = sys::clocks();
     if let NotHeld::Cancelled(signal) = why {
@@ -211,6 +214,7 @@ fn not_held(
     let reason = why.to_string().lines().next().unwrap_or_default().to_owned();
     show.record.on(&Stamped { at: ended.monotonic, event: Event::Trouble { text: reason } });
     let receipt = build(facts, &ready.suite, &ready.plan, &show.record, ended);
+    super::report::junit(junit, &receipt, &[]).iter().for_each(|note| say(&format!("note: {note}")));
     let written = archive::write(&repo.root, &facts.run, &receipt.to_bytes(), || None);
     let mut exit = why.exit();
     let mut text = format!("error: {why}");

@@ -19,7 +19,7 @@ use super::line::{Jobs, Line};
 use super::order::order;
 use crate::suite::OnFailure;
 use crate::time::Moment;
-use crate::verdict::{Cause, ExitStatus, Limit, Reason, Stop, Verdict, Word};
+use crate::verdict::{Cause, ExitStatus, Limit, Reason, Stop, Verdict};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -322,26 +322,26 @@ impl Schedule {
             self.at_once = self.at_once.or(Some(Why::Cancelled(stop)));
         }
         self.stop_asked = true;
-        self.halt(now, Halt { reason: Reason::Cancelled(stop), since: now }, out);
+        self.halt(now, Reason::Cancelled(stop), out);
     }
 
     fn no_verdict(&mut self, now: Moment, out: &mut Vec<Action>) {
         self.at_once = self.at_once.or(Some(Why::NoVerdict));
-        self.halt(now, Halt { reason: Reason::NoVerdict, since: now }, out);
+        self.halt(now, Reason::NoVerdict, out);
     }
 
     // Cuts the run, unless it has ended for another reason before: then nothing is left to cut.
     fn cut_run(&mut self, now: Moment, out: &mut Vec<Action>) {
         if self.halt.is_none() {
             out.push(Action::RunLate);
-            self.halt(now, Halt { reason: Reason::RunDeadline, since: self.cut }, out);
+            self.halt(now, Reason::RunDeadline, out);
         }
     }
 
     // From here on nothing starts. The first reason stays.
-    fn halt(&mut self, now: Moment, halt: Halt, out: &mut Vec<Action>) {
+    fn halt(&mut self, now: Moment, reason: Reason, out: &mut Vec<Action>) {
         let first = self.halt.is_none();
-        let reason = self.halt.get_or_insert(halt).reason.clone();
+        let reason = self.halt.get_or_insert(Halt { reason, since: now }).reason.clone();
         for task in self.active.clone() {
             if first && matches!(self.states[task], State::Starting) {
                 out.push(Action::Withdraw(task, Verdict::NotRun(reason.clone())));
@@ -388,7 +388,6 @@ impl Schedule {
             }
             (None, None) => panic!("task {task} is killed, but was not asked and nothing has halted the run"),
         }
-        self.line.expect(task, now);
         out.push(Action::Kill(task, why));
     }
 
@@ -402,7 +401,6 @@ impl Schedule {
     // A task that was let go has its verdict; what follows from it for the others.
     fn settle(&mut self, now: Moment, task: usize, verdict: Verdict, out: &mut Vec<Action>) {
         let passed = verdict == Verdict::Passed;
-        let stops = self.plan.on_failure == OnFailure::Stop && matches!(verdict.word(), Word::Failed | Word::Late);
         out.push(Action::Verdict(task, verdict));
         if passed {
             return self.line.pass(task);
@@ -417,8 +415,8 @@ impl Schedule {
                 }
             }
         }
-        if stops && self.halt.is_none() {
-            self.halt(now, Halt { reason: Reason::OnFailure, since: now }, out);
+        if self.plan.on_failure == OnFailure::Stop {
+            self.halt(now, Reason::OnFailure, out);
         }
     }
 

@@ -63,6 +63,6 @@ fn skip_csi(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
 }
 
 // Unicode's bidirectional controls: they can make a line read as another.
-fn turns_direction(c: char) -> bool {
+pub(super) fn turns_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

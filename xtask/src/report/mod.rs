@@ -4,14 +4,20 @@
 pub mod clean;
 mod ending;
 mod forge;
+mod history;
+pub mod html;
 pub mod json;
+pub mod junit;
 mod lines;
+mod markup;
 mod pen;
 pub mod plan;
 mod queue;
 mod rows;
 mod scoreboard;
 pub mod screen;
+pub mod timeline;
+pub mod trace;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

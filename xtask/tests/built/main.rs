@@ -21,6 +21,7 @@ mod process;
 mod receipt;
 mod release;
 mod repo;
+mod report;
 mod schema;
 mod screen;
 mod verify;

@@ -1,0 +1,97 @@
+//! `report`: receipts as one HTML file, and the newest run as a trace. Takes no lock.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use super::say;
+use crate::archive;
+use crate::digest;
+use crate::event::TaskRecord;
+use crate::receipt::statement::{Predicate, Receipt};
+use crate::repo::Repo;
+use crate::report::timeline::Needs;
+use crate::report::{html, junit, trace};
+use crate::suite::Suite;
+use crate::verdict::Exit;
+
+/// Where the page goes if nobody says, relative to the repository's root.
+const OUTPUT: &str = "target/xtask-report.html";
+
+/// What `report` was asked for.
+#[derive(Debug)]
+pub struct Request {
+    /// Receipts; empty for the newest of this checkout.
+    pub receipts: Vec<PathBuf>,
+    /// Where the HTML goes.
+    pub output: Option<PathBuf>,
+    /// Where the trace of the newest run goes, if it is wanted.
+    pub trace: Option<PathBuf>,
+}
+
+/// Draws the receipts. Errors where there are none, where one that was named cannot be read, and where nothing can be written.
+pub fn run(request: &Request) -> anyhow::Result<Exit> {
+    let repo = Repo::find(&std::env::current_dir().context("there is no current folder")?)?;
+    let mut receipts = if request.receipts.is_empty() { of_checkout(&repo.root) } else { named(&request.receipts)? };
+    // Stable: of two runs of one millisecond the order of the names stays.
+    receipts.sort_by_key(|receipt| std::cmp::Reverse(receipt.predicate.clocks.requested.wall_ms));
+    let Some(newest) = receipts.first() else {
+        bail!("{} holds no receipts yet; cargo xtask verify leaves one", repo.root.join(archive::FOLDER).display());
+    };
+    let output = request.output.clone().unwrap_or_else(|| repo.root.join(OUTPUT));
+    write(&output, &html::page(&receipts, needs(&repo, newest).as_ref()))?;
+    let runs = if receipts.len() == 1 { "1 run".to_owned() } else { format!("{} runs", receipts.len()) };
+    say(&format!("      Report {} ({runs}, the newest {})", output.display(), newest.predicate.run.as_str()));
+    if let Some(path) = &request.trace {
+        write(path, &trace::trace(newest))?;
+        say(&format!("       Trace {} (open it at ui.perfetto.dev)", path.display()));
+    }
+    Ok(Exit::Passed)
+}
+
+/// Writes a run as JUnit XML, if a path is given: however it ended, for a file of an earlier run must not speak for this one.
+/// Gives what to tell people if it cannot be written; the verdict is in the receipt.
+pub fn junit(path: Option<&Path>, receipt: &Receipt, tasks: &[TaskRecord]) -> Option<String> {
+    write(path?, &junit::xml(receipt, tasks)).err().map(|error| format!("{error:#}"))
+}
+
+fn of_checkout(root: &Path) -> Vec<Receipt> {
+    let mut receipts = Vec::new();
+    for path in archive::list(root) {
+        match read(&path) {
+            Ok(receipt) => receipts.push(receipt),
+            Err(error) => say(&format!("note: left out: {error:#}")),
+        }
+    }
+    receipts
+}
+
+fn named(paths: &[PathBuf]) -> anyhow::Result<Vec<Receipt>> {
+    paths.iter().map(|path| read(path)).collect()
+}
+
+fn read(path: &Path) -> anyhow::Result<Receipt> {
+    let bytes = archive::read(path)?;
+    Receipt::parse(&bytes).with_context(|| format!("{} is no receipt", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let made = folder.map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
+    made.with_context(|| format!("{} cannot be written", path.display()))
+}
+
+// What tasks need stands in the suite, not in the receipt: the very suite of that run, from the disk or from its commit.
+fn needs(repo: &Repo, receipt: &Receipt) -> Option<Needs> {
+    let Predicate { suite: file, .. } = &receipt.predicate;
+    let on_disk = fs::read(repo.root.join(&file.path)).ok();
+    let committed = || {
+        let name = format!("{}:{}", receipt.subject.commit.as_deref()?, file.path);
+        Some(repo.objects(&[&name]).ok()?.swap_remove(0)?.bytes)
+    };
+    let same = |bytes: &Vec<u8>| digest::of_bytes(bytes) == file.sha256;
+    let bytes = on_disk.filter(same).or_else(|| committed().filter(same))?;
+    let suite = Suite::parse(&String::from_utf8(bytes).ok()?).ok()?;
+    Some(suite.tasks.into_iter().map(|task| (task.name, task.needs)).collect())
+}

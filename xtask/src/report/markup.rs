@@ -1,0 +1,21 @@
+//! Text that others wrote, made safe inside HTML, SVG and XML.
+
+/// A text as content or as the value of an attribute in quotes. What XML 1.0 cannot hold, and marks that make a line read
+/// as another, become U+FFFD.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c if c.is_control() || super::clean::turns_direction(c) => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}

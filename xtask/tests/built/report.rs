@@ -1,0 +1,82 @@
+//! `report` and `--junit` of the built program, from receipts of real runs.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::world::World;
+
+const SUITE: &str = r#"
+schema = 1
+[run]
+deadline = "5m"
+queue = "2m"
+[task.first]
+command = "true"
+deadline = "1m"
+[task.second]
+command = "sh -c 'echo the last words; exit 3'"
+needs = ["first"]
+deadline = "1m"
+[task.third]
+command = "true"
+needs = ["second"]
+deadline = "1m"
+"#;
+
+#[test]
+fn receipts_of_real_runs_become_a_page_and_a_trace() {
+    let world = World::new(SUITE);
+    world.run(&["verify"]).expect(1);
+    // It takes no lock.
+    let held = std::net::TcpListener::bind(("127.0.0.1", world.ports.first)).unwrap();
+    world.run(&["report", "--trace", "target/made/trace.json"]).expect(0).says("1 run, the newest r-");
+    drop(held);
+    let page = fs::read_to_string(world.repo.join("target/xtask-report.html")).unwrap();
+    assert!(page.contains("<title>FAILED: 1 passed, 1 failed, 1 not-run at "), "{}", &page[..400]);
+    assert!(page.contains("needs second, which did not pass") && page.contains("exit code 3"));
+    assert!(!page.contains("is not at hand"), "the suite is on the disk");
+    let trace: Value = serde_json::from_slice(&fs::read(world.repo.join("target/made/trace.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert!(events.iter().any(|event| event["name"] == "second" && event["args"]["verdict"] == "failed"));
+
+    // The suite of a receipt is found in its commit when the one on the disk is another.
+    world.write("ci/suite.toml", &SUITE.replace("1m", "50s"));
+    world.run(&["report"]).expect(0);
+    let page = fs::read_to_string(world.repo.join("target/xtask-report.html")).unwrap();
+    assert!(!page.contains("is not at hand"), "the suite is in the commit");
+
+    // A second run, and a file among the receipts that is none: it is named and left out, but not where it is asked for.
+    world.run(&["verify"]).expect(1);
+    let broken = "receipts/r-20200101-000000-00000000.json";
+    world.write(broken, "{}");
+    world.run(&["report", "--output", "elsewhere.html"]).expect(0).says("2 runs").says(broken);
+    assert!(fs::read_to_string(world.repo.join("elsewhere.html")).unwrap().contains("Shares of deadlines over 2 runs"));
+    world.run(&["report", broken]).expect(2).says("is no receipt");
+    world.run(&["report", "nowhere.json"]).expect(2).says("nowhere.json");
+}
+
+#[test]
+fn report_without_receipts_says_what_makes_one() {
+    let world = World::new(SUITE);
+    world.run(&["report"]).expect(2).says("cargo xtask verify leaves one");
+}
+
+#[test]
+fn junit_is_written_however_the_run_ends() {
+    let world = World::new(SUITE);
+    world.run(&["verify", "--junit", "target/junit/run.xml"]).expect(1);
+    let xml = || fs::read_to_string(world.repo.join("target/junit/run.xml")).unwrap();
+    assert!(xml().contains("tests=\"3\" failures=\"1\" errors=\"0\" skipped=\"1\""), "{}", xml());
+    assert!(xml().contains("<failure type=\"failed\" message=\"exit code 3\">the last words</failure>"), "{}", xml());
+
+    // A run that never got the lock does not leave the file of the one before.
+    let held = std::net::TcpListener::bind(("127.0.0.1", world.ports.first)).unwrap();
+    world.run(&["verify", "--queue", "0s", "--junit", "target/junit/run.xml"]).says("error");
+    drop(held);
+    assert!(
+        xml().contains("name=\"(run)\"") && xml().contains("<property name=\"result\" value=\"not-run\"/>"),
+        "{}",
+        xml()
+    );
+}

@@ -1,0 +1,289 @@
+//! The report, the trace and JUnit: what is drawn, and that nothing foreign gets out of its place.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use xtask::event::TaskRecord;
+use xtask::name::Name;
+use xtask::receipt::statement::*;
+use xtask::report::timeline::Needs;
+use xtask::report::{html, junit, trace};
+use xtask::verdict::{ExitStatus, Verdict, Word};
+
+use crate::receipt::good;
+
+/// A run of four tasks on two CPUs: `fmt` and `test` passed side by side, `lint` needed `test` and failed, `smoke` did not run.
+fn failed() -> Receipt {
+    let mut receipt = good();
+    let run = &mut receipt.predicate;
+    let test = run.tasks[0].clone();
+    let task = |name: &str, slots: &[u64], from: u64, took: u64| Task {
+        name: Name::parse(name).unwrap(),
+        slots: slots.to_vec(),
+        started_ms: Some(5_002_100 + from),
+        took_ms: took,
+        ..test.clone()
+    };
+    let mut lint = task("lint", &[0, 1], 4_500, 1_250);
+    (lint.verdict, lint.why, lint.exit) = (Word::Failed, "exit code 101".to_owned(), Some(ExitStatus::Code(101)));
+    let mut smoke = task("smoke", &[], 0, 0);
+    (smoke.verdict, smoke.why) = (Word::NotRun, "needs lint, which did not pass".to_owned());
+    (smoke.started_ms, smoke.exit, smoke.log) = (None, None, None);
+    run.tasks = vec![task("fmt", &[0], 0, 300), task("test", &[1], 0, 4_000), lint, smoke];
+    run.result = Word::Failed;
+    receipt
+}
+
+fn needs() -> Needs {
+    let name = |text: &str| Name::parse(text).unwrap();
+    BTreeMap::from([
+        (name("fmt"), vec![]),
+        (name("test"), vec![]),
+        (name("lint"), vec![name("test")]),
+        (name("smoke"), vec![name("lint")]),
+    ])
+}
+
+/// Fails unless every element is closed in its order; gives the tags.
+fn tags(markup: &str) -> Vec<String> {
+    let (mut open, mut all) = (Vec::new(), Vec::new());
+    for part in markup.split('<').skip(1) {
+        let (tag, _) = part.split_once('>').unwrap_or_else(|| panic!("a tag without end: {part:?}"));
+        let name = tag.split([' ', '\n']).next().unwrap();
+        if let Some(name) = name.strip_prefix('/') {
+            assert_eq!(open.pop().as_deref(), Some(name), "closed in the wrong order");
+        } else if !tag.ends_with('/') && !["meta", "br", "!doctype", "?xml"].contains(&name) {
+            open.push(name.to_owned());
+        }
+        assert_eq!(tag.matches('"').count() % 2, 0, "quotes of {tag:?}");
+        all.push(tag.to_owned());
+    }
+    assert!(open.is_empty(), "not closed: {open:?}");
+    all
+}
+
+fn count(text: &str, what: &str) -> usize {
+    text.matches(what).count()
+}
+
+#[test]
+fn page_draws_the_run() {
+    let page = html::page(&[failed()], Some(&needs()));
+    let tags = tags(&page);
+    assert!(page.starts_with("<!doctype html>"));
+    assert!(page.contains("<title>FAILED: 2 passed, 1 failed, 1 not-run at ccccccc</title>"), "{}", &page[..600]);
+    assert!(page.contains("prefers-color-scheme:dark"));
+    // fmt and test have one rectangle on their CPU and one in their row; lint has both CPUs in one.
+    assert_eq!(count(&page, "<rect class=\"passed\""), 4);
+    assert_eq!(count(&page, "<rect class=\"failed\""), 2);
+    let both_lanes =
+        tags.iter().filter(|tag| tag.starts_with("rect class=\"failed\"") && tag.contains("height=\"40.0\""));
+    assert_eq!(both_lanes.count(), 1, "one rectangle over two lanes");
+    for text in
+        ["CPU 0", "CPU 1", "lint waited 0.5s for slots", "lint: exit code 101, 1.2s of 1m, CPU 0 1", "8s of 18m (0%)"]
+    {
+        assert!(page.contains(text), "{text:?} is missing");
+    }
+    assert!(page.contains("not-run: needs lint, which did not pass"));
+    assert!(page.contains("test 4s of 1m (6%)"), "the closest to its deadline");
+}
+
+#[test]
+fn page_needs_nothing_beside_it() {
+    let page = html::page(&[failed(), good()], Some(&needs()));
+    for word in
+        ["<script", "<link", "<img", "<iframe", "@import", "url(", "http:", "https:", " src=", " href=", "javascript"]
+    {
+        assert!(!page.contains(word), "{word:?} is in the page");
+    }
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn waits_are_drawn_only_where_needs_are_known() {
+    let page = html::page(&[failed()], None);
+    assert!(!page.contains("class=\"wait\" x="));
+    assert!(page.contains("the suite of this run is not at hand"));
+    // A suite that does not know the task says nothing about it.
+    let page = html::page(&[failed()], Some(&Needs::new()));
+    assert!(!page.contains("class=\"wait\" x="));
+}
+
+#[test]
+fn foreign_text_stays_text() {
+    let evil = "</title><script>alert(1)</script> \" ' & \u{202e}gnirts \u{1b}[31m \u{0} ]]>";
+    let mut receipt = failed();
+    let run = &mut receipt.predicate;
+    run.trouble = vec![evil.to_owned()];
+    run.suite.path = evil.to_owned();
+    run.toolchain = BTreeMap::from([(evil.to_owned(), evil.to_owned())]);
+    (run.tree.changed, run.tree.changed_files) = (Answer::Yes, vec![evil.to_owned()]);
+    (run.tasks[2].why, run.tasks[3].why) = (evil.to_owned(), evil.to_owned());
+    (run.tasks[2].leftovers, run.tasks[2].signals) = (vec![evil.to_owned()], vec![evil.to_owned()]);
+    run.tasks[2].log = Some(evil.to_owned());
+    run.result = Word::NoVerdict;
+    receipt.subject.commit = Some(evil.to_owned());
+    let mut record = TaskRecord::never_started(receipt.predicate.tasks[2].name.clone(), Verdict::Passed);
+    record.tail = vec![evil.to_owned()];
+    for text in [html::page(&[receipt.clone(), good()], Some(&needs())), junit::xml(&receipt, &[record])] {
+        tags(&text);
+        assert!(!text.contains("<script"), "markup");
+        assert!(text.contains(
+            "&lt;script&gt;alert(1)&lt;/script&gt; &quot; &#39; &amp; \u{fffd}gnirts \u{fffd}[31m \u{fffd} ]]&gt;"
+        ));
+        assert!(!text.contains(['\u{202e}', '\u{1b}', '\u{0}']), "characters");
+    }
+    let trace: Value = serde_json::from_str(&trace::trace(&receipt)).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().iter().any(|event| event["args"]["why"] == evil));
+}
+
+#[test]
+fn many_runs_show_a_slowdown_before_it_is_a_failure() {
+    let runs: Vec<Receipt> = (0..200_u64)
+        .rev()
+        .map(|age| {
+            let mut receipt = good();
+            receipt.predicate.tasks[0].took_ms = if age < 10 { 15_000 } else { 10_000 };
+            receipt
+        })
+        .rev()
+        .collect();
+    let page = html::page(&runs, None);
+    tags(&page);
+    assert!(page.contains("Shares of deadlines over 200 runs"));
+    assert_eq!(count(&page, "<circle"), 600, "queue, run and task of each");
+    assert!(page.contains("up 50%, last 10 of 200"), "the slowdown");
+    assert!(page.contains("25% of 1m"), "its share now");
+    assert_eq!(count(&page, "steady, last 10 of 200"), 1, "the run itself; a queue has no trend");
+    // What is newest stands right.
+    let last = page.split("<circle").last().unwrap();
+    assert!(last.contains("cx=\"824.0\"") && last.contains("test 15s of 1m"), "{last}");
+}
+
+#[test]
+fn one_receipt_has_no_history_yet() {
+    let page = html::page(&[good()], None);
+    assert!(page.contains("From the second receipt on"));
+    assert!(!page.contains("<circle"));
+}
+
+#[test]
+fn task_that_is_gone_keeps_its_past() {
+    let mut newest = failed();
+    newest.predicate.tasks.retain(|task| task.name.as_str() != "fmt");
+    let page = html::page(&[newest, failed()], None);
+    let fmt = page.find("fmt 0.3s of 1m").expect("its dot");
+    assert!(page[..fmt].contains("lint 1.2s of 1m"), "after those of the newest run");
+}
+
+#[test]
+fn runs_that_never_ran_can_be_drawn() {
+    let mut receipt = failed();
+    let run = &mut receipt.predicate;
+    (run.clocks.won, run.clocks.started, run.run_ms) = (None, None, 0);
+    run.trouble = vec!["the workstation lock did not come free within 38m".to_owned()];
+    run.result = Word::NotRun;
+    for task in &mut run.tasks {
+        (task.verdict, task.started_ms, task.took_ms) = (Word::NotRun, None, 0);
+        task.slots.clear();
+    }
+    let page = html::page(&[receipt.clone(), good()], Some(&needs()));
+    tags(&page);
+    assert!(page.contains("NOT RUN: 4 not-run"));
+    assert!(page.contains("The locks were never won"));
+    assert!(page.contains("the workstation lock did not come free"));
+    serde_json::from_str::<Value>(&trace::trace(&receipt)).unwrap();
+    tags(&junit::xml(&receipt, &[]));
+}
+
+#[test]
+fn strange_numbers_draw_something_and_never_panic() {
+    for number in [0, 1, u64::MAX] {
+        let mut receipt = failed();
+        let run = &mut receipt.predicate;
+        (run.queue_ms, run.run_ms, run.limits.deadline_ms, run.limits.queue_ms) = (number, number, number, number);
+        for task in &mut run.tasks {
+            (task.took_ms, task.deadline_ms, task.peak_kib, task.cpu_ms) = (number, number, number, number);
+            task.started_ms = Some(number);
+        }
+        run.clocks.ended.monotonic_ms = number;
+        let page = html::page(&[receipt.clone(), receipt.clone()], Some(&needs()));
+        tags(&page);
+        assert!(!page.contains("NaN") && !page.contains("inf\""), "{number}");
+        serde_json::from_str::<Value>(&trace::trace(&receipt)).unwrap();
+        tags(&junit::xml(&receipt, &[]));
+    }
+}
+
+#[test]
+fn trace_is_what_perfetto_reads() {
+    let trace: Value = serde_json::from_str(&trace::trace(&failed())).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let slices: Vec<(&str, u64, u64, u64)> = events
+        .iter()
+        .filter(|event| event["ph"] == "X")
+        .map(|event| {
+            let number = |key: &str| event[key].as_u64().unwrap();
+            (event["name"].as_str().unwrap(), number("tid"), number("ts"), number("dur"))
+        })
+        .collect();
+    assert_eq!(
+        slices,
+        [
+            ("queue", 0, 0, 2_000_000),
+            ("run", 0, 2_000_000, 8_000_000),
+            ("before the tasks", 0, 2_000_000, 100_000),
+            ("fmt", 1, 2_100_000, 300_000),
+            ("test", 2, 2_100_000, 4_000_000),
+            ("lint", 1, 6_600_000, 1_250_000),
+            ("lint", 2, 6_600_000, 1_250_000),
+        ]
+    );
+    let names: Vec<&str> = events
+        .iter()
+        .filter(|event| event["name"] == "thread_name")
+        .map(|event| event["args"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["run", "CPU 0", "CPU 1"]);
+    assert!(events.iter().all(|event| event["pid"] == 1));
+}
+
+#[test]
+fn junit_has_a_case_for_each_task() {
+    let receipt = failed();
+    let lint = &receipt.predicate.tasks[2];
+    let mut record = TaskRecord::never_started(lint.name.clone(), Verdict::Passed);
+    (record.tail, record.took) = (vec!["assertion failed: 1 < 0".to_owned()], Duration::ZERO);
+    let xml = junit::xml(&receipt, &[record]);
+    tags(&xml);
+    assert!(
+        xml.contains(r#"<testsuites name="xtask" tests="4" failures="1" errors="0" skipped="1" time="8.000">"#),
+        "{xml}"
+    );
+    assert!(xml.contains(r#"<testcase name="fmt" classname="ci/suite.toml" time="0.300"/>"#));
+    assert!(xml.contains(r#"<failure type="failed" message="exit code 101">assertion failed: 1 &lt; 0</failure>"#));
+    assert!(xml.contains(r#"<skipped message="needs lint, which did not pass"></skipped>"#));
+    assert!(xml.contains(r#"<property name="run" value="r-20261130-140210-7c1e09ab"/>"#));
+}
+
+#[test]
+fn junit_of_a_run_that_has_not_passed_is_never_green() {
+    let errors = |xml: &str| count(xml, "<failure") + count(xml, "<error");
+    assert_eq!(errors(&junit::xml(&good(), &[])), 0);
+    for result in [Word::Failed, Word::Late, Word::Cancelled, Word::NotRun, Word::NoVerdict] {
+        let mut receipt = good();
+        receipt.predicate.result = result;
+        receipt.predicate.trouble = vec!["the tree changed during the run".to_owned()];
+        let xml = junit::xml(&receipt, &[]);
+        assert_eq!(errors(&xml), 1, "{result}");
+        assert!(xml.contains("tests=\"2\" failures=\"0\" errors=\"1\""), "{xml}");
+        assert!(xml.contains("the tree changed during the run"));
+    }
+    for (verdict, element) in [(Word::Failed, "failure"), (Word::Late, "failure"), (Word::Cancelled, "error")] {
+        let mut receipt = good();
+        (receipt.predicate.result, receipt.predicate.tasks[0].verdict) = (verdict, verdict);
+        let xml = junit::xml(&receipt, &[]);
+        assert_eq!((errors(&xml), count(&xml, &format!("<{element} type=\"{verdict}\""))), (1, 1), "{verdict}");
+    }
+}
