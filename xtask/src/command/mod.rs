@@ -15,7 +15,6 @@ pub mod signing;
 pub mod toolchain;
 pub mod verify;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -23,10 +22,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::archive;
-use crate::name::TaskName;
 use crate::plan::{Machine, Selection};
 use crate::process::affinity::Cpus;
+use crate::receipt::statement::Extent;
 use crate::repo::Repo;
+use crate::report::Past;
 use crate::verdict::Word;
 use preflight::Ready;
 
@@ -59,26 +59,25 @@ pub fn pool() -> Vec<usize> {
     known.unwrap_or_else(|| (0..std::thread::available_parallelism().map_or(1, usize::from)).collect())
 }
 
-/// How long tasks took in the newest receipts of this checkout in which they passed, oldest first.
-pub fn history(root: &Path) -> BTreeMap<TaskName, Vec<Duration>> {
-    let mut past: BTreeMap<TaskName, Vec<Duration>> = BTreeMap::new();
+/// How long tasks and runs took in the newest receipts of this checkout.
+pub fn history(root: &Path) -> Past {
+    let mut past = Past::default();
     for receipt in archive::newest(root, HISTORY).into_iter().rev() {
-        for task in receipt.predicate.tasks.into_iter().filter(|task| task.verdict == Word::Passed) {
-            past.entry(task.name).or_default().push(Duration::from_millis(task.took_ms));
+        let run = receipt.predicate;
+        if run.result == Word::Passed && run.extent == Extent::Whole {
+            past.runs.push(Duration::from_millis(run.run_ms));
+        }
+        for task in run.tasks.into_iter().filter(|task| task.verdict == Word::Passed) {
+            past.tasks.entry(task.name).or_default().push(Duration::from_millis(task.took_ms));
         }
     }
     past
 }
 
 /// Everything that must hold before anybody queues, for a suite that has been read. The error names all that does not.
-pub fn ready(
-    repo: &Repo,
-    suite_path: &str,
-    suite_text: &str,
-    selection: &Selection,
-) -> anyhow::Result<(Ready, BTreeMap<TaskName, Vec<Duration>>)> {
+pub fn ready(repo: &Repo, suite_path: &str, suite_text: &str, selection: &Selection) -> anyhow::Result<(Ready, Past)> {
     let past = history(&repo.root);
-    let usual = past.iter().map(|(task, took)| {
+    let usual = past.tasks.iter().map(|(task, took)| {
         let mut sorted = took.clone();
         sorted.sort_unstable();
         (task.clone(), sorted[sorted.len() / 2])

@@ -1,7 +1,6 @@
 //! The second process of a run: it checks out of the keeper's session, pins the tree, runs the tasks, pins the tree again,
 //! writes the receipt and says how it went.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
@@ -11,13 +10,13 @@ use anyhow::Context as _;
 
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::interrupt::Wakeups;
-use crate::name::{Caller, TaskName};
+use crate::name::Caller;
 use crate::process::environment::{Environment, Setting};
 use crate::process::{MARK, ProcessTree};
 use crate::receipt::build::{Facts, LOGS, build};
 use crate::receipt::statement::{Program, Receipt, Service};
 use crate::repo::{Repo, Snapshot, SnapshotError};
-use crate::report::Scene;
+use crate::report::{Past, Scene};
 use crate::run::Observer as _;
 use crate::run::hands::{RunnerHands, Work};
 use crate::run::lifeline::Lifeline;
@@ -65,7 +64,7 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show: &mut show }.run(lifeline)
 }
 
-fn scene(order: &SuiteOrder, ready: &Ready, past: &BTreeMap<TaskName, Vec<Duration>>) -> Scene {
+fn scene(order: &SuiteOrder, ready: &Ready, past: &Past) -> Scene {
     let names = (order.command.as_str(), order.suite_path.as_str());
     let mut scene = Scene::new(names, (&ready.suite, &ready.plan), past, order.requested);
     scene.outer = order.outer;

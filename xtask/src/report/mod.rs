@@ -102,6 +102,15 @@ pub enum Piece {
     Log(String),
 }
 
+/// How long things took in earlier runs that passed, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct Past {
+    /// Tasks.
+    pub tasks: BTreeMap<TaskName, Vec<Duration>>,
+    /// Runs of the whole suite.
+    pub runs: Vec<Duration>,
+}
+
 /// What the screen has to know of a run beside its events.
 #[derive(Debug, Clone)]
 pub struct Scene {
@@ -153,11 +162,11 @@ pub struct Row {
 }
 
 impl Scene {
-    /// The scene of a plan of `suite`. `past` are the durations of earlier passes by task, oldest first.
+    /// The scene of a plan of `suite`.
     pub fn new(
         (command, suite_path): (&str, &str),
         (suite, plan): (&Suite, &Plan),
-        past: &BTreeMap<TaskName, Vec<Duration>>,
+        past: &Past,
         began: Clocks,
     ) -> Self {
         let row = |planned: &crate::plan::Planned| {
@@ -170,7 +179,7 @@ impl Scene {
                 needs: planned.needs.iter().map(|&i| plan.tasks[i].name.clone()).collect(),
                 mutex: planned.mutex.clone(),
                 fix: asked.and_then(|task| task.fix.clone()),
-                past: past.get(&planned.name).cloned().unwrap_or_default(),
+                past: past.tasks.get(&planned.name).cloned().unwrap_or_default(),
             }
         };
         Self {
@@ -184,7 +193,7 @@ impl Scene {
             wrap_up: plan.wrap_up,
             slots: plan.slots,
             suite_tasks: suite.tasks.len(),
-            past_runs: Vec::new(),
+            past_runs: if plan.partial { Vec::new() } else { past.runs.clone() },
             tasks: plan.tasks.iter().map(row).collect(),
         }
     }

@@ -18,6 +18,7 @@ mod plan;
 mod postgres;
 mod postgres_verify;
 mod process;
+mod readme;
 mod receipt;
 mod release;
 mod repo;
