@@ -12,6 +12,7 @@ mod outer;
 mod pictures;
 mod plan;
 mod receipt;
+mod receipt_rules;
 mod report;
 mod report_hostile;
 mod report_rows;
