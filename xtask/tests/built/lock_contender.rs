@@ -132,8 +132,9 @@ fn contender() {
             "panic" => panic!("as ordered"),
             other => match other.strip_prefix("descriptors ").map(|count| count.parse::<u64>()) {
                 Some(Ok(count)) => {
-                    use nix::sys::resource::{Resource, setrlimit};
-                    setrlimit(Resource::RLIMIT_NOFILE, count, count).expect("a lower limit");
+                    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+                    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit");
+                    setrlimit(Resource::RLIMIT_NOFILE, count, hard).expect("another limit");
                     say("limited");
                 }
                 _ => panic!("no such order: {other}"),

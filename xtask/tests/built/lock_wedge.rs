@@ -221,6 +221,28 @@ fn a_holder_without_descriptors_keeps_the_lock_and_recovers() {
 }
 
 #[test]
+fn a_holder_with_no_descriptor_left_sleeps_until_there_is_one() {
+    let ports = Ports::take(1);
+    let mut holder = Contender::holding(ports.first);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", holder.pid())).expect("it lives");
+    let numbers = open.map(|fd| fd.expect("an entry").file_name().to_string_lossy().parse::<u64>().expect("a number"));
+    let last = numbers.max().expect("some");
+    holder.tell(&format!("descriptors {}", last + 1));
+    holder.hear("limited");
+    let mut asks = connect(ports.first);
+    let before = cpu_ticks(holder.pid());
+    std::thread::sleep(Duration::from_millis(500));
+    let used = cpu_ticks(holder.pid()) - before;
+    assert!(used < 15, "{used} ticks of 10 ms in half a second");
+    assert!(is_busy(ports.first));
+    holder.tell("descriptors 256");
+    holder.hear("limited");
+    assert!(banner(&mut asks).starts_with("xtask-lock/1 {"));
+    holder.kill();
+    assert_free(ports.first);
+}
+
+#[test]
 fn connections_never_use_up_the_descriptors_of_the_run() {
     let ports = Ports::take(1);
     let mut holder = Contender::holding(ports.first);
