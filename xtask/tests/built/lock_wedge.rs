@@ -290,6 +290,18 @@ fn a_foreign_time_wait_does_not_block_the_lock() {
 }
 
 #[test]
+fn nobody_can_share_the_port() {
+    // SO_REUSEPORT, where both have it, lets two sockets of one user listen: ours must never have it.
+    let ports = Ports::take(1);
+    let _lock = Caller::new("ci", LONG).acquire(ports.first).expect("free");
+    let other = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    other.set_reuse_address(true).expect("an option");
+    nix::sys::socket::setsockopt(&other, nix::sys::socket::sockopt::ReusePort, &true).expect("an option");
+    let listens = other.bind(&address(ports.first).into()).and_then(|()| other.listen(1));
+    assert_eq!(listens.expect_err("it is held").kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[test]
 fn a_child_of_the_holder_keeps_neither_the_port_nor_the_waiters() {
     let ports = Ports::take(1);
     let mut holder = Contender::holding(ports.first);
@@ -338,7 +350,7 @@ fn the_runners_copy_keeps_the_port_when_the_keeper_is_killed() {
 
 fn runner_keeps(port: u16, runner: i32) {
     assert!(is_busy(port), "the runner lives");
-    let waiter = Caller::new("local", Duration::from_secs(3));
+    let waiter = Caller::new("local", Duration::from_millis(2500));
     assert!(waiter.acquire(port).is_err(), "the runner lives");
     assert!(waiter.said.borrow()[0].contains("taken and nobody answers"), "{:?}", waiter.said);
     // A waiter that is connected to nobody but the runner's copy is woken by its end.
@@ -358,7 +370,7 @@ fn a_holder_stopped_before_its_banner_was_seen() {
     let ports = Ports::take(1);
     let mut holder = Contender::holding(ports.first);
     holder.stop();
-    let waiter = Caller::new("local", Duration::from_secs(5));
+    let waiter = Caller::new("local", Duration::from_secs(3));
     let refused = waiter.acquire(ports.first).expect_err("held");
     assert_eq!(refused.exit(), xtask::verdict::Exit::NoLock, "{refused}");
     assert!(waiter.said.borrow()[0].contains("a holder that is stopped or starved"), "{:?}", waiter.said);
