@@ -187,7 +187,10 @@ fn a_holder_of_any_version_is_waited_for() {
 fn a_holder_that_never_stops_talking_holds_up_nobodys_ctrl_c() {
     let ports = Ports::take(1);
     let listener = TcpListener::bind(address(ports.first)).expect("free");
-    stranger(listener, |mut connection| {
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let counts = std::sync::Arc::clone(&count);
+    stranger(listener, move |mut connection| {
+        counts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         std::thread::spawn(move || {
             let _ = connection.write_all(b"xtask-lock/1 {\"caller\":\"\x1b]0;x\x07loud");
             while connection.write_all(&[b'x'; 65536]).is_ok() {}
@@ -207,7 +210,8 @@ fn a_holder_that_never_stops_talking_holds_up_nobodys_ctrl_c() {
         let ended = caller.acquire_unless(port, StopAsked { fd: asked.as_fd(), which: &pressed });
         (ended.map(drop), caller.said.take())
     });
-    std::thread::sleep(Duration::from_millis(700));
+    // It does not take in what has no end: it hangs up, and asks again.
+    crate::world::until("the waiter to ask again", || count.load(std::sync::atomic::Ordering::Relaxed) > 2);
     drop(ask);
     let (ended, said) = waits.join().expect("no panic");
     assert_eq!(ended.expect_err("cancelled").exit(), Exit::Cancelled(Stop::Int));

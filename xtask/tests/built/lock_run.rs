@@ -130,6 +130,26 @@ fn wrong_use_is_told_from_the_commands_own_codes() {
 }
 
 #[test]
+fn a_port_that_may_not_be_listened_on_is_an_error_at_once() {
+    let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    if first.trim().parse::<u16>().is_ok_and(|first| first <= 1) {
+        return; // a machine on which every port is everybody's
+    }
+    let place = Place::new();
+    let program = place.folder.path().join("program");
+    std::fs::copy(env!("CARGO_BIN_EXE_xtask"), &program).expect("a copy that every user may start");
+    let mut command = Command::new("setpriv");
+    if nix::unistd::geteuid().is_root() {
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(&program);
+    } else {
+        command = Command::new(&program);
+    }
+    command.args(["lock", "run", "--", "true"]).current_dir(place.folder.path());
+    command.env("XTASK_LOCK_PORT", "1").env("XTASK_WORKTREE_PORTS", "2-2");
+    Running::start(command, &place.folder).wait().expect(122).says("cannot listen on 127.0.0.1:1: Permission denied");
+}
+
+#[test]
 fn its_deadline_ends_all_of_it() {
     let place = Place::new();
     let token = token();

@@ -407,19 +407,21 @@ fn a_waiter_that_was_starved_itself_accuses_nobody() {
         4002 refused -> pause",
     );
     // A listener in between, and the two seconds begin anew.
-    check(
-        60_000,
-        "
-        0 busy -> connect 500
-        1 refused -> pause
-        2 passed -> try
-        3 busy -> connect 503
-        4 connected -> hear 2004
-        5 banner a -> hear 5005, says held by a
-        2100 reset -> try
-        2101 busy -> connect 2601
-        2102 refused -> pause",
-    );
+    let refused = |ms: u64| {
+        let (a, b) = (ms + 1, ms + 2);
+        format!("{ms} busy -> connect {}\n{a} refused -> pause\n{b} passed -> try\n", ms + 500)
+    };
+    let eight: String = (0..8).map(|n| refused(n * 100)).collect();
+    let nobody = "2800 busy -> connect 3300\n2801 refused -> fail notlistening";
+    check(60_000, &format!("{eight}{nobody}"));
+    let listener = "
+        900 busy -> connect 1400
+        901 connected -> hear 2901
+        902 banner a -> hear 5902, says held by a
+        2700 reset -> try
+        2800 busy -> connect 3300
+        2801 refused -> pause";
+    check(60_000, &format!("{eight}{listener}"));
 }
 
 #[test]
