@@ -109,7 +109,7 @@ fn contender() {
     let caller = Caller::new("contender", Duration::from_secs(600));
     let mut lock = Some(caller.acquire(port.parse().expect("a port")).expect("the lock"));
     say("held");
-    let mut children = Vec::new();
+    let (mut children, mut files) = (Vec::new(), Vec::new());
     for order in std::io::stdin().lines() {
         let order = order.expect("orders can be read");
         match order.as_str() {
@@ -128,6 +128,16 @@ fn contender() {
                 children.push(sleeper());
                 drop(copy);
                 say(&format!("runner {}", children[children.len() - 1].id()));
+            }
+            "exhaust" => {
+                while let Ok(file) = std::fs::File::open("/dev/null") {
+                    files.push(file);
+                }
+                say("exhausted");
+            }
+            "recover" => {
+                files.clear();
+                say("recovered");
             }
             "panic" => panic!("as ordered"),
             other => match other.strip_prefix("descriptors ").map(|count| count.parse::<u64>()) {

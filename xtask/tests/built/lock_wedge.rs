@@ -236,16 +236,15 @@ fn a_holder_without_descriptors_keeps_the_lock_and_recovers() {
 fn a_holder_with_no_descriptor_left_sleeps_until_there_is_one() {
     let ports = Ports::take(1);
     let mut holder = Contender::holding(ports.first);
-    let open = std::fs::read_dir(format!("/proc/{}/fd", holder.pid())).expect("it lives");
-    let numbers = open.map(|fd| fd.expect("an entry").file_name().to_string_lossy().parse::<u64>().expect("a number"));
-    let last = numbers.max().expect("some");
-    holder.tell(&format!("descriptors {}", last + 1));
+    holder.tell("descriptors 64");
     holder.hear("limited");
+    holder.tell("exhaust");
+    holder.hear("exhausted");
     let mut asks = connect(ports.first);
     assert!(!spins(holder.pid()));
     assert!(is_busy(ports.first));
-    holder.tell("descriptors 256");
-    holder.hear("limited");
+    holder.tell("recover");
+    holder.hear("recovered");
     assert!(banner(&mut asks).starts_with("xtask-lock/1 {"));
     holder.kill();
     assert_free(ports.first);
