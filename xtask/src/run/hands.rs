@@ -401,7 +401,9 @@ impl Hands for RunnerHands<'_> {
             let logs = self.seats.iter().filter_map(|seat| seat.log.as_ref()?.look_at()).min();
             let wake_at = [self.tree.wake_at(), self.observer.wake_at(), self.services.wake_at()];
             let due = [until, logs].into_iter().chain(wake_at).flatten().min();
-            let mut fds = vec![self.lifeline.as_fd(), self.hashes.as_fd()];
+            // Once the keeper is gone its end can be read for ever, and would wake this loop for nothing.
+            let lifeline = if self.keeper_gone { self.hashes.as_fd() } else { self.lifeline.as_fd() };
+            let mut fds = vec![lifeline, self.hashes.as_fd()];
             fds.extend(self.services.fds());
             let woke = self.wakeups.wait(due, &fds).unwrap_or_else(|error| {
                 // Without waking there are no deadlines: end the run while that is still possible.
