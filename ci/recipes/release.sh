@@ -3,4 +3,4 @@
 #   cargo xtask check-receipt TAG
 set -eu
 cd "$(git rev-parse --show-toplevel)"
-exec timeout --kill-after=30s 94m cargo xtask release "$1" --outer 94m         # xtask:outer=release
+exec timeout --kill-after=30s 103m cargo xtask release "$1" --outer 103m         # xtask:outer=release

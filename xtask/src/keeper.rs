@@ -175,9 +175,9 @@ impl Keeper {
             if let Some(gone) = tree.poll().into_iter().find(|gone| gone.owner == RUNNER) {
                 hear(&mut lifeline);
                 return Ok(match gone.status {
-                    _ if hung => Exit::Late,
+                    _ if hung => Exit::NoVerdict,
                     Some(ExitStatus::Code(code)) => exit_of(code).unwrap_or_else(|| {
-                        trouble.push(format!("the runner broke: exit code {code}"));
+                        trouble.push(format!("the runner could not do its work: exit code {code}"));
                         Exit::NoVerdict
                     }),
                     status => {
@@ -247,6 +247,6 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result
 
 fn exit_of(code: i32) -> Option<Exit> {
     let stops = [Stop::Int, Stop::Term, Stop::Hup].map(Exit::Cancelled);
-    let all = [Exit::Passed, Exit::Failed, Exit::Usage, Exit::Late, Exit::NoVerdict];
+    let all = [Exit::Passed, Exit::Failed, Exit::Late, Exit::NoVerdict];
     all.into_iter().chain(stops).find(|exit| i32::from(exit.code()) == code)
 }

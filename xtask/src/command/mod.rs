@@ -27,6 +27,8 @@ use crate::process::affinity::Cpus;
 use crate::receipt::statement::Extent;
 use crate::repo::Repo;
 use crate::report::Past;
+use crate::run::outputs;
+use crate::suite::Task;
 use crate::verdict::Word;
 use preflight::Ready;
 
@@ -48,8 +50,8 @@ pub fn data(text: &str) {
 pub fn read_suite(root: &Path, path: &Path) -> anyhow::Result<(String, String)> {
     let full = root.join(path);
     let shown = full.strip_prefix(root).unwrap_or(&full).display().to_string();
-    let text =
-        std::fs::read_to_string(&full).with_context(|| format!("the suite file {} cannot be read", full.display()))?;
+    let read = archive::read(&full).and_then(|bytes| Ok(String::from_utf8(bytes)?));
+    let text = read.with_context(|| format!("the suite file {} cannot be read", full.display()))?;
     Ok((shown, text))
 }
 
@@ -85,5 +87,29 @@ pub fn ready(repo: &Repo, suite_path: &str, suite_text: &str, selection: &Select
     let machine = Machine { cpus: pool().len(), usual: usual.collect() };
     let search = std::env::var_os("PATH").unwrap_or_default();
     let ready = preflight::check(&repo.root, suite_path, suite_text, selection, &machine, &search);
-    Ok((ready.map_err(|errors| anyhow::anyhow!("{}", errors.trim_end()))?, past))
+    let ready = ready.map_err(|errors| anyhow::anyhow!("{}", errors.trim_end()))?;
+    let wrong = wrong_outputs(repo, suite_path, &ready)?;
+    anyhow::ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok((ready, past))
+}
+
+// Outputs are removed before their task: none may be a file that git keeps, or lie outside of the repository.
+fn wrong_outputs(repo: &Repo, suite_path: &str, ready: &Ready) -> anyhow::Result<Vec<String>> {
+    let tasks = ready.plan.tasks.iter().filter_map(|planned| ready.suite.task(&planned.name));
+    let outputs: Vec<(&Task, &str)> =
+        tasks.flat_map(|task| task.outputs.iter().map(move |output| (task, output.as_str()))).collect();
+    if outputs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let paths: Vec<&str> = outputs.iter().map(|(_, output)| *output).collect();
+    let tracked = repo.tracked(&paths)?;
+    let wrong = |&(task, output): &(&Task, &str)| {
+        let why = if tracked.iter().any(|path| path == output) {
+            format!("output {output} is tracked by git, and would be removed before the task")
+        } else {
+            outputs::inside(&repo.root, output).err()?
+        };
+        Some(format!("{suite_path}:{}: task {:?}: {why}", task.line, task.name.as_str()))
+    };
+    Ok(outputs.iter().filter_map(wrong).collect())
 }

@@ -170,8 +170,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     let mut receipt = archive_path(&repo.root, &run);
     if receipt.is_none() && !trouble.is_empty() {
         // The runner could not say how the run ended. That it took place is known all the same.
-        let record =
-            Record { stop: stop_of(exit), run_late: exit == Exit::Late, trouble: trouble.clone(), ..Record::default() };
+        let record = Record { stop: stop_of(exit), run_late: false, trouble: trouble.clone(), ..Record::default() };
         let written = build(&facts(Some(locks.won)), &ready.suite, &ready.plan, &record, sys::clocks());
         super::report::junit(request.junit.as_deref(), &written, &[])
             .iter()

@@ -101,6 +101,14 @@ impl Repo {
         names.iter().map(|name| next_object(&mut rest).with_context(|| format!("git's answer for {name}"))).collect()
     }
 
+    /// Which of these paths, relative to the root, git tracks.
+    pub fn tracked(&self, paths: &[&str]) -> anyhow::Result<Vec<String>> {
+        let list = ["--literal-pathspecs", "ls-files", "-z", "--"];
+        let out = self.git(&[&list[..], paths].concat(), b"")?;
+        let names = out.split(|&b| b == 0).filter(|name| !name.is_empty());
+        Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+    }
+
     /// Whether `old` is `new` or one of its ancestors, and how many commits `new` is ahead.
     pub fn commits_between(&self, old: &str, new: &str) -> Option<u64> {
         let range = format!("{old}..{new}");

@@ -236,6 +236,12 @@ impl<'a> RunnerHands<'a> {
     }
 
     fn stop(&mut self, now: Moment, index: usize, signal: Signal, why: Why) {
+        if let Some(ending) = self.hashes.cut(index) {
+            // Its processes are gone already; what is stopped is the reading of what they made.
+            let trouble = Some(format!("its outputs were not read to the end: {why}"));
+            self.inbox.push_back(Input::Ended(index, Ending { trouble, ..ending }));
+            return;
+        }
         let owner = Owner::Task(index);
         let doing = self.tree.processes(owner);
         let doing =

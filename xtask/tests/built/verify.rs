@@ -1,12 +1,14 @@
 //! `verify` from its start to its receipt, with real processes, ports and repositories.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::world::{World, processes_with, until};
+use crate::world::{Running, World, processes_with, until};
 
 /// A task that runs until the test makes `../go`, which is outside of the repository.
 const UNTIL_GO: &str = "sh -c 'until test -e ../go; do sleep 0.02; done'";
@@ -92,7 +94,7 @@ fn two_repositories_take_turns_on_the_workstation() {
     first.wait_for("Start");
     let mut command = other.command(&["verify"]);
     command.env("XTASK_LOCK_PORT", one_world.ports.first.to_string());
-    let mut second = crate::world::Running::start(command, &other.folder);
+    let mut second = Running::start(command, &other.folder);
     second.wait_for("Waiting");
     go(&one_world);
     first.wait().expect(0);
@@ -258,7 +260,7 @@ fn a_subfolder_and_a_path_with_spaces_make_no_difference() {
     fs::create_dir_all(world.repo.join("sub/folder")).unwrap();
     let mut command = world.command(&["verify"]);
     command.current_dir(world.repo.join("sub/folder"));
-    crate::world::Running::start(command, &world.folder).wait().expect(0);
+    Running::start(command, &world.folder).wait().expect(0);
     assert_eq!(the_receipt(&world)["result"], "passed");
 }
 
@@ -292,7 +294,11 @@ fn a_run_inside_a_run_on_ports_of_its_own_is_another_run() {
 fn each_request_to_stop_has_its_own_exit_code_and_a_receipt() {
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         let world = World::new(&one("sleep 300.125"));
-        let mut run = world.start(&["verify"]);
+        // Where these tests run under nohup, the program would inherit that HUP is ignored, and keep it so.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_xtask"), "verify"]);
+        world.dress(&mut command);
+        let mut run = Running::start(command, &world.folder);
         run.wait_for("Start");
         run.signal(signal);
         run.wait().expect(code).says("CANCELLED");
@@ -326,19 +332,10 @@ fn asked_twice_it_kills_at_once() {
 #[test]
 fn a_run_nobody_reads_goes_on_to_its_receipt() {
     let world = World::new(&one("true"));
-    let script = "\"$0\" verify 2>&1 | head -n 1 >/dev/null";
-    let mut command = world.command(&[]);
-    let program = command.get_program().to_owned();
-    let envs: Vec<_> = command.get_envs().map(|(k, v)| (k.to_owned(), v.map(|v| v.to_owned()))).collect();
-    command = std::process::Command::new("sh");
-    command.args(["-c", script]).arg(program).current_dir(&world.repo);
-    for (name, value) in envs {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    crate::world::Running::start(command, &world.folder).wait().expect(0);
+    let mut command = Command::new("sh");
+    command.args(["-c", "\"$0\" verify 2>&1 | head -n 1 >/dev/null", env!("CARGO_BIN_EXE_xtask")]);
+    world.dress(&mut command);
+    Running::start(command, &world.folder).wait().expect(0);
     until("the receipt", || !world.receipts().is_empty());
     assert_eq!(the_receipt(&world)["result"], "passed");
 }
@@ -373,7 +370,7 @@ fn a_short_outer_limit_is_refused_before_anything_queues() {
     world.run(&["verify", "--outer", "8m"]).expect(2).says("set the job's limit to 9 minutes");
     let mut command = world.command(&["verify"]);
     command.env("CI_JOB_TIMEOUT", "480");
-    crate::world::Running::start(command, &world.folder).wait().expect(2).says("CI_JOB_TIMEOUT");
+    Running::start(command, &world.folder).wait().expect(2).says("CI_JOB_TIMEOUT");
     assert!(world.receipts().is_empty());
     world.run(&["verify", "--outer", "9m"]).expect(0);
 }
@@ -408,4 +405,126 @@ fn a_killed_runner_is_said_and_what_it_ran_is_ended() {
     let receipt = the_receipt(&world);
     assert_eq!(receipt["result"], "no-verdict");
     assert_eq!(task(&receipt, "one")["why"], "nobody is left to say how it ended");
+}
+
+#[test]
+fn an_output_that_git_tracks_or_that_lies_outside_is_refused_before_it_is_removed() {
+    let task = "[task.make]\ncommand = \"false\"\ndeadline = \"1m\"\noutputs = [\"kept.txt\", \"link/file\"]\n";
+    let world = World::new(&suite(task));
+    let outside = world.folder.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("file"), "theirs").unwrap();
+    std::os::unix::fs::symlink(&outside, world.repo.join("link")).unwrap();
+    world.write("kept.txt", "mine");
+    world.commit("a tracked file and a link");
+    world.write("kept.txt", "mine, not committed yet");
+    world.run(&["verify"]).expect(2).says("kept.txt is tracked by git").says("link/file lies outside");
+    assert_eq!(fs::read_to_string(world.repo.join("kept.txt")).unwrap(), "mine, not committed yet");
+    assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "theirs");
+}
+
+#[test]
+fn a_link_that_a_task_makes_leads_no_output_outside() {
+    let world = World::new(&suite(
+        "[task.link]\ncommand = \"ln -s ../outside out\"\ndeadline = \"1m\"\n\
+         [task.make]\ncommand = \"false\"\ndeadline = \"1m\"\noutputs = [\"out/file\"]\nneeds = [\"link\"]\n",
+    ));
+    world.write(".gitignore", "/target\n/receipts/\n/out\n");
+    world.commit("ignore");
+    let outside = world.folder.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("file"), "theirs").unwrap();
+    world.run(&["verify"]).expect(1).says("lies outside");
+    assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "theirs");
+}
+
+#[test]
+fn an_output_too_large_to_read_in_time_fails_its_task_and_does_not_hold_up_the_run() {
+    let task = "[task.make]\ncommand = \"truncate -s 4T out\"\ndeadline = \"2s\"\noutputs = [\"out\"]\n";
+    let world = World::new(&suite(task));
+    world.write(".gitignore", "/target\n/receipts/\n/out\n");
+    world.commit("ignore");
+    world.run(&["verify"]).expect(1).says("its outputs were not read to the end: passed its deadline");
+    assert_eq!(task_of(&world, "make")["verdict"], "failed");
+}
+
+#[test]
+fn ctrl_c_ends_the_reading_of_outputs() {
+    let task = "[task.make]\ncommand = \"truncate -s 4T out\"\ndeadline = \"4m\"\noutputs = [\"out\"]\n";
+    let world = World::new(&suite(task));
+    world.write(".gitignore", "/target\n/receipts/\n/out\n");
+    world.commit("ignore");
+    let mut run = world.start(&["verify"]);
+    run.wait_for("Start");
+    until("the output", || world.repo.join("out").exists());
+    run.signal(Signal::SIGINT);
+    run.wait().expect(130);
+}
+
+fn task_of(world: &World, name: &str) -> Value {
+    task(&the_receipt(world), name).clone()
+}
+
+#[test]
+fn trouble_of_the_runner_after_the_lock_is_exit_7_with_a_receipt() {
+    let world = World::new(&one("true"));
+    world.write("target/xtask-runs", "in the way");
+    world.run(&["verify"]).expect(7).says("target/xtask-runs");
+    assert_eq!(the_receipt(&world)["result"], "no-verdict");
+}
+
+#[test]
+fn a_suite_file_that_is_no_file_is_refused_at_once() {
+    let world = World::new(&one("true"));
+    let path = world.folder.path().join("pipe");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    world.run(&["verify", "--suite", path.to_str().unwrap()]).expect(2).says("not a regular file");
+    world.run(&["verify", "--suite", "/dev/zero"]).expect(2).says("cannot be read");
+    world.run(&["verify", "--suite", "nowhere.toml"]).expect(2).says("nowhere.toml");
+}
+
+#[test]
+fn a_runner_that_hangs_is_ended_by_the_keeper() {
+    let world = World::new(
+        "schema = 1\n[run]\ndeadline = \"4s\"\nstop-grace = \"100ms\"\nwrap-up = \"2100ms\"\n\
+         [task.one]\ncommand = [\"sh\", \"-c\", \"kill -STOP $PPID; sleep 300\"]\ndeadline = \"1s\"\n",
+    );
+    world.run(&["verify"]).expect(7).says("the runner had not ended");
+    assert_eq!(the_receipt(&world)["result"], "no-verdict");
+}
+
+#[test]
+fn the_keepers_death_frees_the_port_only_after_the_runner() {
+    let world = World::new(&one("sleep 300"));
+    let mut run = world.start(&["verify"]);
+    run.wait_for("Start");
+    let pid = |pid: i32| nix::unistd::Pid::from_raw(pid);
+    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
+    let runner: i32 = runner.trim().parse().unwrap();
+    nix::sys::signal::kill(pid(runner), Signal::SIGSTOP).unwrap();
+    run.signal(Signal::SIGKILL);
+    run.wait().expect(1009);
+    // The runner cannot have let go of anything: it is stopped.
+    world.run(&["verify", "--queue", "0s"]).expect(4);
+    nix::sys::signal::kill(pid(runner), Signal::SIGCONT).unwrap();
+    until("the runner's end", || !Path::new(&format!("/proc/{runner}")).exists());
+    world.write("ci/suite.toml", &one("true"));
+    world.run(&["verify"]).expect(0);
+}
+
+#[test]
+fn ctrl_c_at_the_terminal_reaches_tasks_once_and_through_the_keeper() {
+    let command =
+        "sh -c 'trap \"sleep 1; touch ../cleaned; exit 0\" INT TERM; touch ../armed; while :; do sleep 0.1; done'";
+    let world = World::new(&one(command));
+    // A group of its own, as a shell gives to what it runs in the foreground: Ctrl-C goes to the whole group.
+    let mut program = world.command(&["verify"]);
+    program.process_group(0);
+    let mut run = Running::start(program, &world.folder);
+    run.wait_for("Start");
+    until("the trap", || world.folder.path().join("armed").exists());
+    nix::sys::signal::killpg(nix::unistd::Pid::from_raw(run.pid()), Signal::SIGINT).unwrap();
+    run.wait().expect(130);
+    assert!(world.folder.path().join("cleaned").exists(), "a second signal cut the grace short");
+    assert_eq!(task_of(&world, "one")["signals"], serde_json::json!(["SIGINT"]));
 }

@@ -96,6 +96,7 @@ impl World {
         let repo = folder.path().join(place);
         fs::create_dir_all(repo.join("ci")).expect("ci folder");
         fs::create_dir_all(folder.path().join("home")).expect("home folder");
+        fs::create_dir_all(folder.path().join("s")).expect("scratch folder");
         let world = Self { ports: Ports::take(2), repo, folder };
         world.write("ci/suite.toml", suite);
         world.write(".gitignore", "/target\n/receipts/\n");
@@ -130,11 +131,22 @@ impl World {
     /// The program with these arguments, in the repository, with this world's ports.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        self.dress(command.args(args));
+        command
+    }
+
+    /// Gives any command this world's folder, ports and environment.
+    pub fn dress(&self, command: &mut Command) {
         let worktree = self.ports.first + 1;
-        self.clean(command.args(args).current_dir(&self.repo))
+        self.clean(command.current_dir(&self.repo))
+            .env("XTASK_SCRATCH", self.scratch())
             .env("XTASK_LOCK_PORT", self.ports.first.to_string())
             .env("XTASK_WORKTREE_PORTS", format!("{worktree}-{worktree}"));
-        command
+    }
+
+    /// Where the program makes the folders of its runs: another user's or test's start would sweep what this test leaves.
+    pub fn scratch(&self) -> PathBuf {
+        self.folder.path().join("s")
     }
 
     fn clean<'a>(&self, command: &'a mut Command) -> &'a mut Command {

@@ -69,7 +69,6 @@ impl Field {
     /// Gives how long that took after the kill.
     #[track_caller]
     pub fn round(&self, victim: Victim, moment: Duration) -> Duration {
-        let before = dead_folders();
         let mut running = self.start();
         std::thread::sleep(moment);
         let keeper = Pid::from_raw(running.pid());
@@ -93,7 +92,7 @@ impl Field {
         until("the ports", || self.ports_are_free());
         let took = begun.elapsed();
         assert_none_left(&self.token);
-        let folders: Vec<_> = dead_folders().into_iter().filter(|folder| !before.contains(folder)).collect();
+        let folders = dead_folders(&self.world);
         assert!(folders.is_empty(), "{victim:?} killed after {moment:?} left {folders:?}");
         if victim == Victim::Runner {
             running.wait().expect(7);
@@ -125,10 +124,9 @@ pub fn runner_of(keeper: i32) -> Option<i32> {
 }
 
 /// Scratch folders that nobody holds any more.
-fn dead_folders() -> Vec<PathBuf> {
-    let bases = ["/dev/shm".into(), std::env::temp_dir(), "/tmp".into()];
-    let bases = bases.iter().map(|base: &PathBuf| base.join(format!("xtask-{}", geteuid())));
-    let folders = bases.filter_map(|base| std::fs::read_dir(base).ok()).flatten().map(|e| e.unwrap().path());
+fn dead_folders(world: &World) -> Vec<PathBuf> {
+    let base = world.scratch().join(format!("xtask-{}", geteuid()));
+    let folders = std::fs::read_dir(base).into_iter().flatten().map(|e| e.unwrap().path());
     folders.filter(|folder| is_dead(folder)).collect()
 }
 
