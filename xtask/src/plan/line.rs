@@ -142,6 +142,11 @@ impl Line {
         line
     }
 
+    /// The order that it was made with.
+    pub fn order(&self) -> &[usize] {
+        &self.order
+    }
+
     /// The task that goes next, if one may go now, and its slots; it holds them and its mutex from here on.
     ///
     /// The first in line goes as soon as it fits. While it does not, others that fit go ahead in their order, but only

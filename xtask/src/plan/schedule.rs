@@ -227,6 +227,11 @@ impl Schedule {
         out
     }
 
+    /// The tasks as they stand in line, the first first.
+    pub fn order(&self) -> &[usize] {
+        self.line.order()
+    }
+
     /// When a `Tick` is due at the latest; none if only a task can bring news.
     pub fn wake_at(&self) -> Option<Moment> {
         let tasks = self.active.iter().filter_map(|&task| match &self.states[task] {

@@ -242,7 +242,7 @@ impl World<'_> {
             let seen = &self.seen[*task];
             seen.decided.is_none() && seen.verdict.is_none() && self.plan.tasks[*task].needs.iter().all(passed)
         };
-        let mut line = self.order.iter().copied().filter(ready);
+        let mut line = self.schedule.order().iter().copied().filter(ready);
         let first = line.next()?;
         let fits_now = |task: usize| self.fits(task, self.active.iter().copied());
         if fits_now(first) {
