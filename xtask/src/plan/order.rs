@@ -30,7 +30,7 @@ const LONGER: u32 = 30;
 /// Tasks by index, the first in line first.
 pub fn order(plan: &Plan, jobs: &Arc<Jobs>) -> Vec<usize> {
     let first = longest_path_first(jobs);
-    // Among thousands of tasks a few thousand tries find nothing.
+    // Among thousands of tasks a few dozen tries find nothing.
     let worth = plan.tasks.len() as u64 <= MOST_STARTS / 30 && plan.tasks.iter().all(|task| task.usual.is_some());
     if worth { search(jobs, first) } else { first }
 }
