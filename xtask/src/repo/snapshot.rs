@@ -145,6 +145,14 @@ impl Repo {
         let mut heads = heads.split(|&b| b == b'\n').map(line).filter(|id| !id.is_empty());
         let (commit, head_tree) = (heads.next(), heads.next());
         let mut uncommitted = seen.nested;
+        for (number, path) in seen.submodules.iter().enumerate() {
+            // The tree id knows a submodule by its commit alone.
+            let inner = Self::find(&self.root.join(OsStr::from_bytes(path)))?;
+            let inner = inner.snapshot(&scratch.join(format!("submodule-{number}")), deadline)?;
+            uncommitted.extend(inner.uncommitted.iter().map(|file| format!("{}/{file}", text(path))));
+            let below = |file: Vec<u8>| [path, &b"/"[..], &file].concat();
+            seen.stamps.extend(inner.stamps.into_iter().map(|(file, stamp)| (below(file), stamp)));
+        }
         if head_tree.as_ref() != Some(&tree) {
             let differing = match &head_tree {
                 Some(head) => {
@@ -188,7 +196,10 @@ impl Repo {
                     Some((mode, id)) if mode == "160000" && !file.join(".git").exists() => {
                         seen.unready.push((id, String::from_utf8(path).context("the path of a submodule")?));
                     }
-                    Some((mode, _)) if mode == "160000" => seen.pass_on(&path),
+                    Some((mode, _)) if mode == "160000" => {
+                        seen.pass_on(&path);
+                        seen.submodules.push(path);
+                    }
                     _ => {}
                 }
                 continue;
@@ -210,6 +221,8 @@ struct Seen {
     nested: Vec<String>,
     // Id and path of submodules that are not checked out.
     unready: Vec<(String, String)>,
+    // Paths of those that are.
+    submodules: Vec<Vec<u8>>,
     modes_differ: bool,
 }
 

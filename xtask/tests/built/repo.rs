@@ -242,10 +242,13 @@ fn submodules_and_nested_repositories() {
         let scratch = Folder::new();
         repo.unpinned(scratch.path(), sys::now() + PATIENCE).unwrap()
     };
-    assert!(snapshot(&world).clean());
+    let before = snapshot(&world);
+    assert!(before.clean());
     assert_eq!(unpinned(), [""; 0]);
     world.write("sub/src/cart.rs", "changed\n");
-    assert!(snapshot(&world).clean(), "a tree id cannot show it");
+    let after = snapshot(&world);
+    assert_eq!(after.uncommitted, ["sub/src/cart.rs"], "the tree id cannot show it");
+    assert_eq!(after.changed_since(&before), ["sub/src/cart.rs"]);
     assert_eq!(unpinned(), ["submodule sub has changes that are not committed: src/cart.rs"]);
     world.git(&["submodule", "--quiet", "deinit", "--force", "sub"]);
     assert!(snapshot(&world).clean(), "not checked out is as committed");
