@@ -84,7 +84,34 @@ const CHANGES: &[(&str, Change, &[&str])] = &[
     ("queue time", |r| r.predicate.queue_ms = r.predicate.limits.queue_ms + 1, &["queue-budget"]),
     ("queue budget", |r| (r.predicate.queue_ms, r.predicate.limits.queue_ms) = (2, 1), &["queue-budget"]),
     ("run time", |r| r.predicate.run_ms = r.predicate.limits.deadline_ms + 1, &["run-deadline"]),
-    ("task's time", |r| r.predicate.tasks[0].took_ms = r.predicate.tasks[0].deadline_ms + 1, &["task-deadline"]),
+    (
+        "task's time",
+        |r| r.predicate.tasks[0].took_ms = r.predicate.tasks[0].deadline_ms + 1,
+        &["task-deadline", "clock-order"],
+    ),
+    (
+        "a budget of the caller's own, larger than the suite's",
+        |r| {
+            let budget = r.predicate.limits.queue_ms;
+            let early = &mut r.predicate.clocks.requested;
+            for clock in [&mut early.monotonic_ms, &mut early.boot_ms, &mut early.wall_ms] {
+                *clock -= budget + 1000;
+            }
+            r.predicate.queue_ms += budget + 1000;
+            r.predicate.limits.queue_ms = 2 * budget + 2000;
+        },
+        &["queue-budget"],
+    ),
+    (
+        "a task before its run",
+        |r| r.predicate.tasks[0].started_ms = r.predicate.clocks.won.map(|won| won.monotonic_ms - 1),
+        &["clock-order"],
+    ),
+    (
+        "a task after its run",
+        |r| r.predicate.tasks[0].started_ms = Some(r.predicate.clocks.ended.monotonic_ms + 1),
+        &["clock-order"],
+    ),
     ("never won", |r| r.predicate.clocks.won = None, &["clock-order"]),
     ("never started", |r| r.predicate.clocks.started = None, &["clock-order"]),
     (

@@ -86,9 +86,11 @@ pub(super) fn ports(receipt: &Receipt, gate: &Gate, refusals: &mut Refusals) {
     }
 }
 
-pub(super) fn queue_budget(receipt: &Receipt, _: &Gate, refusals: &mut Refusals) {
+pub(super) fn queue_budget(receipt: &Receipt, gate: &Gate, refusals: &mut Refusals) {
     let predicate = &receipt.predicate;
-    let (clocks, budget) = (&predicate.clocks, predicate.limits.queue_ms);
+    // A caller may give itself another budget; for the gate it is the suite's that counts, if that is less.
+    let most = gate.suite().map_or(u64::MAX, |suite| millis(suite.run.queue));
+    let (clocks, budget) = (&predicate.clocks, predicate.limits.queue_ms.min(most));
     let by_clock = clocks.won.map_or(0, |won| won.boot_ms.saturating_sub(clocks.requested.boot_ms));
     // Rounding two clocks down can add a millisecond to the time between them.
     let took = predicate.queue_ms.max(by_clock.saturating_sub(1));
@@ -141,6 +143,13 @@ pub(super) fn clock_order(receipt: &Receipt, _: &Gate, refusals: &mut Refusals) 
     let ordered = |read: fn(&Clock) -> u64| points.iter().map(read).is_sorted();
     if !ordered(|clock| clock.monotonic_ms) || !ordered(|clock| clock.boot_ms) {
         refusals.add("requested, won, started and ended are not in this order");
+    }
+    for task in &receipt.predicate.tasks {
+        let Some(at) = task.started_ms else { continue };
+        if at < started.monotonic_ms || at.saturating_add(task.took_ms) > clocks.ended.monotonic_ms {
+            let text = format!("task {} is said to have run outside of the time of its run", task.name);
+            refusals.add(text).fact("task", task.name.as_str());
+        }
     }
 }
 
