@@ -39,7 +39,7 @@ pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
     if *verdict == Word::NoVerdict {
         out += &pen.field("so", "nothing may rely on this run; run it again");
     }
-    out += &first_cause(board, pen, *late);
+    out += &causes(board, pen, *late);
     if board.won.is_some() {
         out += &times(board, pen, *verdict, *run);
     } else if board.queue.is_none() && *verdict == Word::NotRun {
@@ -168,41 +168,54 @@ fn sender(board: &Scoreboard, pen: &Pen) -> String {
     format!("by {signal}{from}{short}")
 }
 
-fn first_cause(board: &Scoreboard, pen: &Pen, late: Option<Limit>) -> String {
-    let first = board.bad.iter().find_map(|(task, stopping)| {
-        board.ended().find(|(row, _)| row.name == *task).map(|(row, record)| (row, record, stopping.as_ref()))
+// The first task that did not go well; and where that was a failure, but something was late besides, which outranks it,
+// the first of those too.
+fn causes(board: &Scoreboard, pen: &Pen, late: Option<Limit>) -> String {
+    let bad = board.bad.iter().filter_map(|(task, stopping)| {
+        let (row, record) = board.ended().find(|(row, _)| row.name == *task)?;
+        Some((row, record, stopping.as_ref()))
     });
-    let Some((row, record, stopping)) = first else {
-        return if late == Some(Limit::Run) { pen.field("first", "the run's own deadline") } else { String::new() };
-    };
-    let mut out = pen.field("first", &format!("{}: {}", row.name, cause(record)));
+    let is_late = |(_, record, _): &Bad<'_>| matches!(record.verdict, Verdict::Late(_));
+    let bad: Vec<_> = bad.collect();
+    let mut out = bad.first().map_or(String::new(), |first| cause_of(board, pen, "first", *first));
+    match bad.iter().find(|bad| is_late(bad)) {
+        Some(late) if !is_late(&bad[0]) => out += &cause_of(board, pen, "late", *late),
+        None if late == Some(Limit::Run) => out += &pen.field("late", &format!("the run itself, {}", run_limit(board))),
+        _ => {}
+    }
+    if let Some((row, ..)) = bad.first() {
+        out += &pen.field("again", &again(board, &row.name));
+    }
+    out
+}
+
+type Bad<'a> = (&'a Row, &'a TaskRecord, Option<&'a Stopping>);
+
+fn cause_of(board: &Scoreboard, pen: &Pen, label: &str, (row, record, stopping): Bad<'_>) -> String {
+    let mut out = pen.field(label, &format!("{}: {}", row.name, cause(record)));
     if let Verdict::Late(limit) = record.verdict {
         out += &pen.field("judge", &judge(row, record, stopping));
         if let (Some(usual), Some(worst)) = (median(&row.past), row.past.iter().max()) {
             let (usual, worst, count) = (Human(usual), Human(*worst), row.past.len());
             out += &pen.field("usual", &format!("{usual}, worst of the last {} {worst}", plural(count, "pass")));
         }
-        out += &match limit {
-            Limit::Task => {
-                let place = format!("{}:{}", board.scene.suite, row.deadline_line);
-                pen.field("limit", &format!("{place}  deadline = \"{}\"", Human(row.deadline)))
-            }
-            Limit::Run => {
-                let place = format!("{}:{}", board.scene.suite, board.scene.deadline_line);
-                pen.field("limit", &format!("{place}  deadline = \"{}\" of [run]", Human(board.scene.deadline)))
-            }
-        };
+        let own = || format!("{}:{}  deadline = \"{}\"", board.scene.suite, row.deadline_line, Human(row.deadline));
+        out += &pen.field("limit", &if limit == Limit::Task { own() } else { run_limit(board) });
     }
     if let Some(logs) = &board.logs
         && record.started.is_some()
     {
         out += &pen.field("log", &format!("{logs}/{}.log", row.name));
     }
-    out += &match (&row.fix, &record.verdict) {
-        (Some(fix), Verdict::Failed(_)) => pen.field("fix", &clean::line(fix.as_bytes(), QUOTE_MAX)),
-        _ => String::new(),
-    };
-    out + &pen.field("again", &again(board, &row.name))
+    match (&row.fix, &record.verdict) {
+        (Some(fix), Verdict::Failed(_)) => out + &pen.field("fix", &clean::line(fix.as_bytes(), QUOTE_MAX)),
+        _ => out,
+    }
+}
+
+fn run_limit(board: &Scoreboard) -> String {
+    let scene = &board.scene;
+    format!("{}:{}  deadline = \"{}\" of [run]", scene.suite, scene.deadline_line, Human(scene.deadline))
 }
 
 fn cause(record: &TaskRecord) -> String {

@@ -249,6 +249,20 @@ fn run_late() -> Vec<(u64, Event)> {
     ])
 }
 
+fn failed_and_late() -> Vec<(u64, Event)> {
+    let mut events = late();
+    let failure = finished("fmt", Verdict::Failed(Cause::Exit(ExitStatus::Code(1))), 164_200, 2900);
+    events[5].1 = failure;
+    events
+}
+
+fn between_tasks() -> Vec<(u64, Event)> {
+    let mut events = passed();
+    events.pop();
+    events.push((1_844_000, ended(Word::Late, Some(Limit::Run), 1_680_500, 3)));
+    events
+}
+
 fn cancelled() -> Vec<(u64, Event)> {
     with(vec![
         (364_000, Event::StopAsked { signal: Stop::Int, again: false }),
@@ -328,7 +342,9 @@ fn refused() -> Vec<(u64, Event)> {
 #[test]
 fn endings() {
     type Story = fn() -> Vec<(u64, Event)>;
-    let stories: [(&str, Story); 9] = [
+    let stories: [(&str, Story); 11] = [
+        ("failed-and-late", failed_and_late),
+        ("between-tasks", between_tasks),
         ("passed", passed),
         ("failed", failed),
         ("late", late),
