@@ -95,10 +95,10 @@ impl Layout<'_> {
             changes.insert(LOCK.to_owned(), Some(ours.into()));
             String::new()
         };
-        write(self.clone, &changes)?;
-        self.cargo.ask(self.clone, &["update", "--workspace"])?;
-        let lock = String::from_utf8(read(self.clone, LOCK)?)?;
-        keeps(&old_lock, &lock)?;
+        // Without the network cargo takes another version of what is not on this machine yet.
+        let lock = self
+            .lock_after(&changes, &old_lock, &["--offline"])
+            .or_else(|_| self.lock_after(&changes, &old_lock, &[]))?;
         let mut after = self.shape()?;
         let ours = format!("{FOLDER}/{MANIFEST}");
         ensure!(after.members.remove(&ours), "cargo does not see it as a member");
@@ -114,6 +114,15 @@ impl Layout<'_> {
         ensure!(after.others == was(&before.others), "packages outside of the workspace could not be built any more");
         changes.insert(LOCK.to_owned(), Some(lock.into_bytes()));
         Ok(changes)
+    }
+
+    // The lock file that cargo makes of these changes, if that leaves every package of the old one as it is.
+    fn lock_after(&self, changes: &Changes, old: &str, how: &[&str]) -> anyhow::Result<String> {
+        write(self.clone, changes)?;
+        self.cargo.run(self.clone, &[&["update", "--workspace"], how].concat())?;
+        let new = String::from_utf8(read(self.clone, LOCK)?)?;
+        keeps(old, &new)?;
+        Ok(new)
     }
 
     // The manifest at the root with one more member.
