@@ -1,6 +1,7 @@
 //! Edits of other people's TOML files.
 
 use xtask::command::adopt::edit::{push, set};
+use xtask::command::adopt::program::{keeps, seeded};
 
 #[track_caller]
 fn pushed(before: &str, after: &str) {
@@ -75,4 +76,41 @@ fn what_cannot_be_proved_is_not_done() {
     let text =
         set("[alias]\nb = \"x\"\n", &["profile", "xtask", "package", "sha2"], "opt-level", "3").expect("a new table");
     assert_eq!(text, "[alias]\nb = \"x\"\n\n[profile.xtask.package.sha2]\nopt-level = 3\n");
+}
+
+const THEIRS: &str = "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.2.0\"\nsource = \"r\"\nchecksum = \"1\"\n\n\
+                      [[package]]\nname = \"own\"\nversion = \"0.1.0\"\ndependencies = [\n \"a\",\n]\n";
+
+#[test]
+fn a_lock_file_gets_what_it_has_no_compatible_version_of() {
+    let block = |name: &str, version: &str| {
+        format!("\n[[package]]\nname = \"{name}\"\nversion = \"{version}\"\nsource = \"r\"\nchecksum = \"2\"\n")
+    };
+    let ours = format!(
+        "version = 4\n{}{}{}{}\n[[package]]\nname = \"xtask\"\nversion = \"0.1.0\"\ndependencies = [\n \"a\",\n]\n",
+        block("a", "1.9.9"),
+        block("a", "2.0.0"),
+        block("b", "0.3.1"),
+        block("own", "0.0.7"),
+    );
+    let lock = seeded(THEIRS, &ours).expect("lock files");
+    assert!(lock.starts_with(THEIRS.trim_end()), "{lock}");
+    let added = lock[THEIRS.trim_end().len()..].matches("version = ").count();
+    assert!(added == 3 && !lock.contains("1.9.9") && !lock.contains("\"xtask\""), "{lock}");
+    keeps(THEIRS, &lock).expect("nothing moved");
+    let again = seeded(&lock, &ours).expect("lock files");
+    assert_eq!(again, lock, "a second time adds nothing");
+}
+
+#[test]
+fn a_version_that_moves_or_goes_is_seen() {
+    keeps("", THEIRS).expect("nothing to keep");
+    let linked = THEIRS.replace("dependencies = [\n \"a\",\n]", "dependencies = [\n \"a 1.2.0\",\n \"b\",\n]");
+    keeps(THEIRS, &linked).expect("how packages are linked may be written out");
+    for (moved, what) in [(THEIRS.replace("1.2.0", "1.2.1"), "a 1.2.0"), (THEIRS.replace("\"1\"", "\"3\""), "a 1.2.0")]
+    {
+        let error = keeps(THEIRS, &moved).expect_err("it moved").to_string();
+        assert!(error.ends_with(&format!("another version of {what}")), "{error}");
+    }
+    assert!(keeps(THEIRS, "version = 4\n").is_err());
 }

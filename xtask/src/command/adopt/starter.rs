@@ -255,14 +255,15 @@ impl Draft {
             "# What \"verified\" means for this repository: `cargo xtask verify` runs it, `cargo xtask plan` explains it.\n{}\
              schema = 1\n\n\
              [run]\n\
-             deadline   = \"{deadline}m\"   # lock won -> every process gone and the receipt synced\n\
-             queue      = \"{}m\"   # waiting for the locks: two whole runs ahead of this one\n\
+             deadline   = {:<6} # lock won -> every process gone and the receipt synced\n\
+             queue      = {:<6} # waiting for the locks: two whole runs ahead of this one\n\
              margin     = \"10m\"  # what a job does before and after xtask: checkout, compiling it, upload\n\
              stop-grace = \"4s\"   # SIGTERM -> SIGKILL\n\
              wrap-up    = \"10s\"  # part of the deadline kept for stopping, snapshot, receipt, signing\n\n\
              {}",
             self.head,
-            2 * deadline + 2,
+            format!("\"{deadline}m\""),
+            format!("\"{}m\"", 2 * deadline + 2),
             self.services
         );
         let tasks: Vec<&str> = self.tasks.iter().map(|(_, text)| text.as_str()).collect();
