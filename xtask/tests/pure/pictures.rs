@@ -287,3 +287,20 @@ fn junit_of_a_run_that_has_not_passed_is_never_green() {
         assert_eq!((errors(&xml), count(&xml, &format!("<{element} type=\"{verdict}\""))), (1, 1), "{verdict}");
     }
 }
+
+#[test]
+fn task_on_cpus_apart_never_covers_the_one_between() {
+    let mut receipt = failed();
+    receipt.predicate.tasks[1].slots = vec![1, 3];
+    receipt.predicate.tasks[0].slots = vec![2];
+    let page = html::page(&[receipt], None);
+    let tall = tags(&page)
+        .iter()
+        .filter(|tag| tag.starts_with("rect class=\"passed\"") && tag.contains("height=\"40.0\""))
+        .count();
+    assert_eq!(
+        (tall, count(&page, "<rect class=\"passed\"")),
+        (0, 5),
+        "two of one lane each, beside that of fmt and two rows"
+    );
+}
