@@ -93,7 +93,7 @@ impl Server {
     }
 
     #[track_caller]
-    fn failure(&mut self) -> String {
+    pub fn failure(&mut self) -> String {
         self.reply("a failure", |reply| match reply {
             Reply::Failed(why) => Some(why.clone()),
             _ => None,

@@ -11,10 +11,10 @@ use anyhow::{Context, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::programs::Programs;
 use super::user::ServerUser;
+use crate::digest;
 use crate::service::host::Host;
 
 /// Changes when the flags below, or the form of the file, change.
@@ -63,8 +63,9 @@ pub fn place(host: &mut Host, programs: &Programs, user: ServerUser, cache: &Pat
     // Readers need no lock: the file that they opened stays whole.
     let _lock = lock(host, cache)?;
     let Err(trouble) = unpack(&path, &key, data, user) else { return Ok(()) };
-    if path.exists() {
-        host.log(&format!("the cached cluster is made anew: {trouble:#}"));
+    match path.exists() {
+        true => host.log(&format!("the cluster is made anew: {trouble:#}")),
+        false => host.log("the cluster is made, once for these programs"),
     }
     build(host, programs, user, &path, &key)?;
     unpack(&path, &key, data, user)
@@ -72,18 +73,13 @@ pub fn place(host: &mut Host, programs: &Programs, user: ServerUser, cache: &Pat
 
 // What else than these could make another cluster, must be in it.
 fn key(programs: &Programs) -> anyhow::Result<String> {
-    let mut hash = Sha256::new();
-    hash.update(format!("{RECIPE}\n{}\n{FLAGS:?}\n", programs.version));
+    let mut text = format!("{RECIPE}\n{}\n{FLAGS:?}\n", programs.version);
     for name in ["initdb", "postgres"] {
         let path = programs.bin.join(name);
         let meta = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
-        hash.update(format!("{}\n{}\n{}.{}\n", path.display(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+        text.push_str(&format!("{}\n{}\n{}.{}\n", path.display(), meta.len(), meta.mtime(), meta.mtime_nsec()));
     }
-    Ok(hex(&hash.finalize())[..32].to_owned())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    Ok(digest::of_bytes(text.as_bytes())[..32].to_owned())
 }
 
 /// The lock of whoever puts something into the cache. The kernel frees it however we end.
@@ -107,7 +103,7 @@ fn unpack(path: &Path, key: &str, data: &Path, user: ServerUser) -> anyhow::Resu
     let (claimed, rest) = line(&bytes)?;
     // Hashing and writing take about as long, and do not need each other.
     let unpacked = std::thread::scope(|scope| {
-        let hashed = scope.spawn(|| hex(&Sha256::digest(rest)).as_bytes() == claimed);
+        let hashed = scope.spawn(|| digest::of_bytes(rest).as_bytes() == claimed);
         let written = write(rest, key, data, user);
         ensure!(hashed.join().unwrap_or(false), "{} is damaged", path.display());
         written
@@ -169,7 +165,7 @@ fn build(host: &mut Host, programs: &Programs, user: ServerUser, path: &Path, ke
     let partial = path.with_extension(format!("partial-{}", std::process::id()));
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-        file.write_all(format!("{}\n", hex(&Sha256::digest(&rest))).as_bytes())?;
+        file.write_all(format!("{}\n", digest::of_bytes(&rest)).as_bytes())?;
         file.write_all(&rest)?;
         file.sync_all()?;
         fs::rename(&partial, path)
