@@ -50,16 +50,27 @@ pub fn round(world: &World, seed: u64) -> String {
         (dice >> 33) % sides
     };
     let victim = VICTIMS[throw(VICTIMS.len() as u64) as usize];
-    let after = Duration::from_millis(throw(900));
+    // A moment of the start, from the first one on or once the server's process is there, of the use, or of the stop.
+    let seen_first = match victim {
+        Victim::Postmaster => 2,
+        Victim::Host => 1,
+        _ => throw(3) as usize,
+    };
+    let after = Duration::from_millis(throw(500));
     let mut command = world.command(&["verify"]);
     command.process_group(0);
-    let run = Running::start(command, &world.folder);
+    let mut run = Running::start(command, &world.folder);
     let keeper = run.pid();
+    let runner_now = || child(keeper, "internal-runner");
+    let host_now = || child(runner_now()?, "internal-service");
+    let postmaster_now = || child(host_now()?, "postgres");
+    until("a moment to kill", || {
+        let there = [true, host_now().is_some(), postmaster_now().is_some()][seen_first];
+        there || run.child.try_wait().expect("the program can be waited for").is_some()
+    });
     std::thread::sleep(after);
-    let runner = child(keeper, "internal-runner");
+    let (runner, host, postmaster) = (runner_now(), host_now(), postmaster_now());
     let mark = runner.and_then(run_of);
-    let host = runner.and_then(|runner| child(runner, "internal-service"));
-    let postmaster = host.and_then(|host| child(host, "postgres"));
     let segments = postmaster.map(crate::postgres::segments_of).unwrap_or_default();
     let strike = |pid: Option<i32>| pid.is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok());
     let struck = match victim {
@@ -70,8 +81,9 @@ pub fn round(world: &World, seed: u64) -> String {
         Victim::Postmaster => strike(postmaster),
         Victim::KeeperAndRunner => strike(Some(keeper)) & strike(runner),
     };
-    let what =
-        format!("seed {seed}: {victim:?} after {after:?}, struck: {struck}, run {mark:?}, server {postmaster:?}");
+    let what = format!(
+        "seed {seed}: {victim:?} {after:?} after {seen_first}, struck: {struck}, run {mark:?}, server {postmaster:?}"
+    );
     let done = run.wait();
     let Some(mark) = mark else { return what };
     if matches!(victim, Victim::KeeperAndRunner) {
