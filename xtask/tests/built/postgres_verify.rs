@@ -31,3 +31,117 @@ fn tasks_of_a_run_find_databases_and_nothing_is_left() {
     let receipt = std::fs::read_to_string(&world.receipts()[0]).unwrap();
     assert!(receipt.contains("PostgreSQL 1"), "{receipt}");
 }
+
+/// A service that cannot be ready: its setup waits for ever.
+fn stuck(run: &str, start: &str) -> World {
+    let world = World::new(&format!(
+        r#"
+schema = 1
+[run]
+{run}
+queue = "1m"
+stop-grace = "1s"
+wrap-up = "3s"
+[service.postgres]
+start = "{start}"
+setup = ["sh", "-c", "echo setting-up; setsid sleep 1000 & sleep 1000"]
+[task.with]
+command = "true"
+services = ["postgres"]
+deadline = "1s"
+[task.without]
+command = "true"
+deadline = "1s"
+"#
+    ));
+    world.write(".gitignore", "/target\n/receipts/\n");
+    world.commit("a service that is never ready");
+    world
+}
+
+/// The verdict of a task in the newest receipt, and why.
+fn verdict(world: &World, task: &str) -> (String, String) {
+    let receipt = std::fs::read(world.receipts().last().expect("a receipt")).unwrap();
+    let receipt: serde_json::Value = serde_json::from_slice(&receipt).unwrap();
+    let tasks = receipt["predicate"]["tasks"].as_array().unwrap();
+    let task = tasks.iter().find(|found| found["name"] == task).expect("the task");
+    let text = |name: &str| task[name].as_str().unwrap_or_default().to_owned();
+    (text("verdict"), text("why"))
+}
+
+fn nothing_is_left(world: &World) {
+    assert_eq!(crate::postgres::processes_in(world.folder.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_start_has_a_limit_of_its_own() {
+    let world = stuck("deadline = \"3m\"", "1500ms");
+    world.run(&["verify"]).expect(1).says("was not ready after 1.5s, its `start` limit");
+    assert_eq!(verdict(&world, "with").0, "failed");
+    assert_eq!(verdict(&world, "without").0, "passed");
+    nothing_is_left(&world);
+}
+
+#[test]
+fn a_run_that_is_late_before_the_service_is_ready_says_so_and_not_that_the_task_is() {
+    let world = stuck("deadline = \"8s\"", "5m");
+    world.run(&["verify"]).expect(3);
+    assert_eq!(verdict(&world, "with").0, "not-run");
+    nothing_is_left(&world);
+}
+
+#[test]
+fn ctrl_c_ends_the_wait_for_a_service() {
+    let world = stuck("deadline = \"3m\"", "2m");
+    let run = world.start(&["verify"]);
+    crate::world::until("setup to run", || {
+        !crate::postgres::processes_in(&world.repo).iter().all(|process| !process.contains("sleep"))
+    });
+    run.signal(nix::sys::signal::Signal::SIGINT);
+    run.wait().expect(130);
+    assert_eq!(verdict(&world, "with").0, "not-run");
+    nothing_is_left(&world);
+}
+
+#[test]
+fn a_migration_that_fails_fails_the_task_with_its_line() {
+    let suite = SUITE.replace("start = \"60s\"", "start = \"60s\"\nmigrations = \"db\"");
+    let world = World::new(&suite);
+    world.write("db/1.sql", "create table t (x int);\nselect y\nfrom t;\n");
+    world.write(".gitignore", "/target\n/receipts/\n/data-*\n");
+    world.commit("a migration that fails");
+    world.run(&["verify"]).expect(1);
+    let (verdict, why) = verdict(&world, "a");
+    assert_eq!(verdict, "failed");
+    assert!(why.contains("db/1.sql:2: column \"y\" does not exist"), "{why}");
+}
+
+#[test]
+fn a_server_that_is_named_and_not_there_is_found_out_before_anything_queues() {
+    let world = World::new(SUITE);
+    let mut command = world.command(&["verify"]);
+    command.env("XTASK_PG_BINDIR", "/nonexistent");
+    let done = crate::world::Running::start(command, &world.folder).wait().expect(2);
+    done.says("ci/suite.toml:6: service \"postgres\": no PostgreSQL server").says("/nonexistent: has no initdb");
+    assert!(world.receipts().is_empty());
+}
+
+#[test]
+fn what_the_suite_says_of_a_variable_comes_last() {
+    let world = World::new(
+        r#"
+schema = 1
+[run]
+deadline = "3m"
+queue = "1m"
+[service.postgres]
+start = "60s"
+[task.a]
+command = ["sh", "-c", "test \"$PGOPTIONS\" = '-c work_mem=7MB' && test \"$(psql -XAtc 'show work_mem')\" = 7MB"]
+services = ["postgres"]
+deadline = "1m"
+env = { PGOPTIONS = "-c work_mem=7MB" }
+"#,
+    );
+    world.run(&["verify"]).expect(0);
+}
