@@ -95,7 +95,11 @@ fn a_cluster_that_leaves_its_folder_is_refused() {
     let other = [&text[65..at], b"\"../x\"", &text[at + 6..]].concat();
     let sum = xtask::digest::of_bytes(&other);
     fs::write(&path, [sum.as_bytes(), b"\n", &other].concat()).unwrap();
-    assert!(builds(cache.path()));
+    let mut server = start(cache.path());
+    server.database("a");
+    assert!(server.log().contains("the cluster is made anew"), "{}", server.log());
+    assert!(!server.scratch.join("postgres/x").exists(), "something was written beside the folder");
+    server.stop();
 }
 
 #[test]
