@@ -215,7 +215,11 @@ fn without_anything_to_copy_no_task_sees_what_another_did_to_template1() {
 #[test]
 fn what_the_user_has_set_for_other_servers_does_not_reach_a_task() {
     let mut server = Server::start_in(Folder::new(), service(Fill::Empty), |command| {
-        command.env("PGDATA", "/nowhere").env("PGPORT", "1").env("PGOPTIONS", "-c nonsense=1").env("PGTZ", "nowhere");
+        command
+            .env("PGDATA", "/nowhere")
+            .env("PGPORT", "1")
+            .env("PGOPTIONS", "-c nonsense=1")
+            .env("PGCLIENTENCODING", "none");
     });
     server.ask("a");
     let env: Env = server.reply("a database", |reply| match reply {

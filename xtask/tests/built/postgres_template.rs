@@ -117,7 +117,8 @@ fn setup_that_fails_is_shown_with_its_last_lines() {
 
 #[test]
 fn what_setup_leaves_running_is_ended_and_does_not_keep_the_template_busy() {
-    let mut server = setup(&["sh", "-c", "psql -c 'select pg_sleep(1000)' >/dev/null 2>&1 & sleep 0.3; echo $! >left"]);
+    let left = "sleep 1000 & psql -c 'select pg_sleep(1000)' >/dev/null 2>&1 & sleep 0.3";
+    let mut server = setup(&["sh", "-c", left]);
     let env = server.database("a");
     assert_eq!(ask(&env, "select count(*) from pg_stat_activity where datname like '%template%'"), ["0"]);
     assert_eq!(processes_in(&server.folder.path().join("repo")), Vec::<String>::new());
