@@ -20,6 +20,8 @@
 //!     count              says every TERM, INT and HUP that it gets, and goes on
 //!     stop               stops itself
 //!     threads            its first thread ends, and another does the rest
+//!     unpinnable         from here on the kernel refuses to pin it, and what comes of it, to CPUs
+//!     exec WORDS         exec of another program, with all the words that are left
 //!     root               becomes root for good, where it is set-uid root
 //!     chain N            N processes, each in a session of its own, of which each starts the next and exits
 //!     say TEXT           prints a line
@@ -119,6 +121,11 @@ fn carry_out_one(order: &str, rest: &mut Orders) {
             });
             // Ends this thread alone.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        "unpinnable" => refuse_pinning(),
+        "exec" => {
+            let program = word();
+            panic!("cannot exec: {}", Command::new(program).args(std::mem::take(rest)).exec());
         }
         "root" => assert_eq!(unsafe { libc::setresuid(0, 0, 0) }, 0, "not set-uid root"),
         "chain" => {
@@ -249,6 +256,23 @@ fn cpu_time() -> Duration {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut at) };
     Duration::new(at.tv_sec as u64, at.tv_nsec as u32)
+}
+
+// A filter of four instructions: sched_setaffinity fails with EPERM, everything else is allowed.
+fn refuse_pinning() {
+    let line = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut lines = [
+        line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        line(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_sched_setaffinity as u32),
+        line(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        line(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: lines.len() as u16, filter: lines.as_mut_ptr() };
+    let (on, off, mode) = (1 as libc::c_ulong, 0 as libc::c_ulong, libc::SECCOMP_MODE_FILTER as libc::c_ulong);
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, on, off, off, off), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter), 0);
+    }
 }
 
 fn take_terminal() {

@@ -119,7 +119,11 @@ impl ProcessTree {
         let me = i32::try_from(std::process::id()).expect("a process id is an i32");
         let before = table::below(me).iter().map(Process::identity).collect();
         let affinity = affinity::Cpus::of_this_process();
-        let unpinned = affinity.is_none().then(|| "this system does not say which CPUs may be used".to_owned());
+        // Pinned to all that is allowed, nothing changes, and a refusal is known before the first task starts.
+        let unpinned = affinity.as_ref().map_or_else(
+            || Some("this system does not say which CPUs may be used".to_owned()),
+            |cpus| affinity::pin_this_thread(cpus.allowed()).err(),
+        );
         let began = sys::clocks().boot;
         Ok(Self {
             run,

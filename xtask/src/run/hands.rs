@@ -404,7 +404,7 @@ impl Hands for RunnerHands<'_> {
             if !self.inbox.is_empty() {
                 continue;
             }
-            let logs = self.seats.iter().filter_map(|seat| seat.log.as_ref()?.look_at()).min();
+            let logs = self.seats.iter().filter_map(|seat| Some(seat.log.as_ref()?.look_at())).min();
             let wake_at = [self.tree.wake_at(), self.observer.wake_at(), self.services.wake_at()];
             let due = [until, logs].into_iter().chain(wake_at).flatten().min();
             // Once the keeper is gone its end can be read for ever, and would wake this loop for nothing.

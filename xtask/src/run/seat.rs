@@ -38,8 +38,8 @@ impl Log {
     }
 
     /// When its size has to be looked at again.
-    pub(super) fn look_at(&self) -> Option<Moment> {
-        (!self.full).then_some(self.look_at)
+    pub(super) fn look_at(&self) -> Moment {
+        self.look_at
     }
 
     /// How long it has not grown.
@@ -47,18 +47,21 @@ impl Log {
         now.since(self.grew)
     }
 
-    /// Looks at its size, if that is due. True the first time that it is over the limit.
+    /// Looks at its size, if that is due. True the first time that it is over the limit; from then on it is cut at every
+    /// look, because a flood goes on through the grace, at gigabytes a second.
     pub(super) fn outgrew(&mut self, limit: u64, now: Moment) -> bool {
-        if self.look_at().is_none_or(|due| now < due) {
+        if now < self.look_at {
             return false;
         }
+        // If it cannot be cut, the grace ends it.
+        let full_before = self.full && log::cut(&self.path, limit).is_ok();
         let size = log::size(&self.path);
         if size != self.size {
             (self.size, self.grew) = (size, now);
         }
         self.look_at = now + log::look_again(size, limit);
-        self.full = size > limit;
-        self.full
+        self.full |= size > limit;
+        self.full && !full_before
     }
 
     // The last lines, and how many there are.

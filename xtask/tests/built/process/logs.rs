@@ -1,1 +1,107 @@
-//! To be built.
+//! Logs: capped, kept byte for byte, shown harmlessly.
+
+use xtask::process::log::{harmless, look_again, tail, without_colours};
+
+use crate::process::kills::runner_of;
+use crate::process::{Ran, suite, task, token};
+use crate::world::{Folder, World, until};
+
+#[test]
+fn a_flood_is_stopped_at_the_cap_and_fills_no_memory() {
+    let token = token();
+    // It ignores TERM, and would write for the whole grace.
+    let flood = task("bad", "deaf say begun flood 400000000000 hang", &token, "log-limit = \"8MiB\"");
+    let world = World::new(&suite(&flood).replace("300ms", "2s"));
+    let mut running = world.start(&["verify"]);
+    let (mut peak, mut largest) = (0, 0);
+    let size = || {
+        let runs = std::fs::read_dir(world.repo.join("target/xtask-runs")).into_iter().flatten();
+        runs.filter_map(|run| run.ok()?.path().join("bad.log").metadata().ok()).map(|log| log.len()).max().unwrap_or(0)
+    };
+    until("the end", || {
+        if let Some(runner) = runner_of(running.pid()) {
+            let status = std::fs::read_to_string(format!("/proc/{runner}/status")).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            peak = peak.max(line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0));
+        }
+        largest = largest.max(size());
+        running.child.try_wait().unwrap().is_some()
+    });
+    let done = running.wait().expect(1).says("log-limit").says("a line of a flood");
+    let ran = Ran::of(world, done, &token);
+    ran.expect("bad", "failed", &["SIGTERM", "SIGKILL"]);
+    assert!((8 << 20..700 << 20).contains(&largest), "the log had {largest} bytes");
+    assert!((1..64 << 10).contains(&peak), "the runner had {peak} KiB");
+    let log = ran.world.repo.join(ran.task("bad")["log"].as_str().unwrap());
+    assert_eq!(log.metadata().unwrap().len(), 8 << 20, "what came after the cap is cut off");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_kept_and_shown_as_such() {
+    let token = token();
+    let ran = Ran::new(&suite(&task("bad", "bytes 66fffe6f0a say end exit 1", &token, "")), &token, 1);
+    let log = ran.world.repo.join(ran.task("bad")["log"].as_str().unwrap());
+    assert_eq!(std::fs::read(log).unwrap(), b"f\xff\xfeo\nend\n");
+    ran.done.says("f\u{fffd}\u{fffd}o");
+}
+
+#[test]
+fn a_log_can_be_read_while_its_task_runs() {
+    let token = token();
+    let world = World::new(&suite("[task.none]\ncommand = 'true'\ndeadline = \"1s\""));
+    let go = world.folder.path().join("go");
+    world.write("ci/suite.toml", &suite(&task("a", &format!("say first until {} say last", go.display()), &token, "")));
+    world.commit("waits");
+    let running = world.start(&["verify"]);
+    until("the first line", || {
+        let runs = std::fs::read_dir(world.repo.join("target/xtask-runs")).into_iter().flatten();
+        runs.filter_map(|run| std::fs::read(run.unwrap().path().join("a.log")).ok()).any(|text| text == b"first\n")
+    });
+    std::fs::write(go, "").unwrap();
+    let ran = Ran::of(world, running.wait().expect(0), &token);
+    assert_eq!(ran.log("a"), "first\nlast\n");
+}
+
+#[test]
+fn a_tail_has_the_last_lines_and_counts_all() {
+    let folder = Folder::new();
+    let path = folder.path().join("log");
+    let tail_of = |text: &str, count| {
+        std::fs::write(&path, text).unwrap();
+        let tail = tail(&path, count).unwrap();
+        (tail.lines.join("|"), tail.total)
+    };
+    assert_eq!(tail_of("", 3), (String::new(), 0));
+    assert_eq!(tail_of("a\nb\nc\nd\n", 2), ("c|d".into(), 4));
+    assert_eq!(tail_of("a\n\nc", 9), ("a||c".into(), 3));
+    assert_eq!(tail_of("\n\nx\n", 9), ("||x".into(), 3));
+    let many: String = (0..100_000).map(|i| format!("line {i}\n")).collect();
+    assert_eq!(tail_of(&many, 2), ("line 99998|line 99999".into(), 100_000));
+    // One line longer than what is looked at: its end is all there is to show, and it is cut.
+    let (shown, total) = tail_of(&format!("first\n{}", "x".repeat(1 << 20)), 5);
+    assert_eq!((shown.chars().filter(|&c| c == 'x').count(), total), (2_000, 2));
+    let (shown, _) = tail_of(&format!("{}\nlast\n", "x".repeat(1 << 20)), 5);
+    assert_eq!(shown, "last");
+}
+
+#[test]
+fn a_line_can_do_nothing_to_the_terminal_but_colour_it() {
+    let shown = |line: &str| harmless(line.as_bytes());
+    assert_eq!(shown("plain\ttext\n"), "plain\ttext");
+    assert_eq!(shown("\u{1b}[31mred\u{1b}[0m done"), "\u{1b}[31mred\u{1b}[0m done");
+    assert_eq!(shown("\u{1b}[1;32mleft on"), "\u{1b}[1;32mleft on\u{1b}[0m");
+    assert_eq!(shown("a\u{1b}[2Jb\u{1b}[10;1Hc\u{1b}[?25ld"), "abcd", "clearing, moving, hiding the cursor");
+    assert_eq!(shown("\u{1b}]0;title\u{7}a\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\"), "alink");
+    assert_eq!(shown("\u{1b}Pq#0~\u{1b}\\a\u{1b}cb\u{9b}31mc\u{8}\u{7}"), "ab31mc");
+    assert_eq!(shown("10 %\r50 %\r100 %\r\n"), "100 %", "what was overwritten is not shown");
+    assert_eq!(shown("\u{1b}"), "");
+    assert_eq!(shown("\u{1b}[31"), "");
+    assert_eq!(without_colours(&shown("\u{1b}[31mred\u{1b}[0m")), "red");
+}
+
+#[test]
+fn a_log_near_its_limit_is_looked_at_more_often() {
+    assert_eq!(look_again(0, 64 << 20).as_millis(), 31);
+    assert_eq!(look_again(64 << 20, 64 << 20).as_millis(), 5);
+    assert_eq!(look_again(0, 64 << 30).as_millis(), 250);
+}

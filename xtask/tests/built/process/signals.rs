@@ -1,1 +1,173 @@
-//! To be built.
+//! Requests to stop, once and twice, and what else comes from a terminal or its absence.
+
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal::{self, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+use crate::process::{Ran, assert_none_left, misbehave, suite, task, token};
+use crate::world::{Running, World, processes_with, until};
+
+/// A run of one task with these orders, which then hangs; and its token.
+fn hanging(orders: &str, grace: &str) -> (World, String) {
+    let token = token();
+    let text = suite(&task("bad", &format!("{orders} say ready hang"), &token, "")).replace("300ms", grace);
+    (World::new(&text.replace("wrap-up = \"10s\"", "wrap-up = \"40s\"")), token)
+}
+
+/// Waits until the task has said that it is ready.
+fn is_ready(world: &World) {
+    until("the task", || {
+        let logs = std::fs::read_dir(world.repo.join("target/xtask-runs")).into_iter().flatten();
+        let logs = logs.map(|run| run.unwrap().path().join("bad.log"));
+        logs.filter_map(|log| std::fs::read_to_string(log).ok()).any(|text| text.contains("ready"))
+    });
+}
+
+#[track_caller]
+fn stops_at(signal: Signal, code: i32, name: &str) {
+    let (world, token) = hanging("count", "300ms");
+    let running = world.start(&["verify"]);
+    is_ready(&world);
+    running.signal(signal);
+    let ran = Ran::of(world, running.wait().expect(code), &token);
+    ran.expect("bad", "cancelled", &[&format!("SIG{name}"), "SIGKILL"]);
+    assert_eq!(ran.log("bad"), format!("ready\ngot {name}\n"), "the task gets it once");
+    assert_eq!(ran.receipt["predicate"]["result"], "cancelled");
+}
+
+#[test]
+fn int_cancels_with_its_own_code() {
+    stops_at(SIGINT, 130, "INT");
+}
+
+#[test]
+fn term_cancels_with_its_own_code() {
+    stops_at(SIGTERM, 143, "TERM");
+}
+
+#[test]
+fn hup_cancels_with_its_own_code() {
+    stops_at(SIGHUP, 129, "HUP");
+}
+
+#[test]
+fn the_second_time_kills_at_once() {
+    let (world, token) = hanging("count", "30s");
+    let mut running = world.start(&["verify"]);
+    is_ready(&world);
+    running.signal(SIGINT);
+    running.wait_for("CANCELLED");
+    let begun = std::time::Instant::now();
+    running.signal(SIGINT);
+    let ran = Ran::of(world, running.wait().expect(130), &token);
+    assert!(begun.elapsed().as_secs() < 20, "the grace of 30 s was waited for");
+    ran.expect("bad", "cancelled", &["SIGINT", "SIGKILL"]);
+}
+
+#[test]
+fn ctrl_z_is_ignored_while_the_lock_is_held_and_says_so() {
+    let (world, token) = hanging("", "300ms");
+    let mut running = world.start(&["verify"]);
+    is_ready(&world);
+    running.signal(SIGTSTP);
+    running.wait_for("Ctrl-Z is ignored");
+    running.signal(SIGINT);
+    Ran::of(world, running.wait().expect(130), &token);
+}
+
+/// The same program in the same world, started by another.
+fn started_by(world: &World, program: &str, args: &[&str]) -> Command {
+    let direct = world.command(&[]);
+    let mut command = Command::new(program);
+    command.args(args).current_dir(&world.repo);
+    for (name, value) in direct.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_xtask");
+
+#[test]
+fn nohup_is_respected_but_int_always_counts() {
+    let (world, token) = hanging("", "300ms");
+    let running = Running::start(
+        started_by(&world, "sh", &["-c", "trap '' HUP INT; exec \"$0\" verify", PROGRAM]),
+        &world.folder,
+    );
+    is_ready(&world);
+    running.signal(SIGHUP);
+    running.signal(SIGINT);
+    let ran = Ran::of(world, running.wait().expect(130), &token);
+    ran.expect("bad", "cancelled", &["SIGINT"]);
+}
+
+#[test]
+fn a_reader_that_leaves_early_ends_nothing() {
+    let token = token();
+    let world = World::new(&suite(&task("a", "say 1 say 2", &token, "")));
+    let script = "for i in 1 2; do \"$0\" verify 2>&1 | head -1; done";
+    assert!(started_by(&world, "sh", &["-c", script, PROGRAM]).stdout(Stdio::null()).status().unwrap().success());
+    until("both receipts", || world.receipts().len() == 2);
+    for receipt in world.receipts() {
+        let receipt: serde_json::Value = serde_json::from_slice(&std::fs::read(receipt).unwrap()).unwrap();
+        assert_eq!(receipt["predicate"]["result"], "passed");
+    }
+}
+
+#[test]
+fn a_task_has_no_terminal_to_take() {
+    let token = token();
+    let world = World::new(&suite(&task("bad", "terminal", &token, "")));
+    let Ok(script) = Command::new("script").arg("--version").output() else { return };
+    assert!(script.status.success());
+    let command = started_by(&world, "script", &["-qec", &format!("'{PROGRAM}' verify"), "/dev/null"]);
+    let done = Running::start(command, &world.folder).wait().expect(0);
+    let ran = Ran::of(world, done, &token);
+    assert_eq!(ran.log("bad"), "no terminal\n");
+}
+
+/// The program as the first process of a pid namespace, as in a container without an init; none where that is not allowed.
+fn as_init(world: &World) -> Option<Running> {
+    let unshare = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+    let allowed = Command::new("unshare").args(unshare).arg("true").stderr(Stdio::null()).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        return None;
+    }
+    let command = started_by(world, "unshare", &[&unshare[..], &[PROGRAM, "verify"]].concat());
+    Some(Running::start(command, &world.folder))
+}
+
+#[test]
+fn the_first_process_of_a_container_ends_what_is_left_and_listens_to_signals() {
+    let token = token();
+    let tasks =
+        task("a", "fork session leave bare hang end fork leave say late end say hi", &token, "leftovers = \"kill\"");
+    let world = World::new(&suite(&tasks));
+    let Some(running) = as_init(&world) else { return };
+    Ran::of(world, running.wait().expect(0), &token).expect("a", "passed", &[]);
+
+    let (world, token) = hanging("", "300ms");
+    let running = as_init(&world).expect("it was allowed a moment ago");
+    is_ready(&world);
+    let children = format!("/proc/{0}/task/{0}/children", running.pid());
+    let init: i32 = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
+    kill(Pid::from_raw(init), SIGTERM).unwrap();
+    Ran::of(world, running.wait().expect(143), &token);
+}
+
+#[test]
+fn the_fixture_is_what_the_tests_think() {
+    let token = token();
+    let mut child = Command::new(misbehave()).args(["deaf", "hang", &token]).spawn().unwrap();
+    until("it", || processes_with(&token).len() == 1);
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    kill(pid, Signal::SIGKILL).unwrap();
+    child.wait().unwrap();
+    assert_none_left(&token);
+}
