@@ -53,8 +53,10 @@ impl Log {
         if now < self.look_at {
             return false;
         }
-        // If it cannot be cut, the grace ends it.
-        let full_before = self.full && log::cut(&self.path, limit).is_ok();
+        let full_before = self.full;
+        if full_before {
+            let _ = log::cut(&self.path, limit); // if it cannot be cut, the grace ends the flood
+        }
         let size = log::size(&self.path);
         if size != self.size {
             (self.size, self.grew) = (size, now);
