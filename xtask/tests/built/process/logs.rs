@@ -2,7 +2,7 @@
 
 use xtask::process::log::{harmless, look_again, tail, without_colours};
 
-use crate::process::kills::runner_of;
+use crate::process::field::runner_of;
 use crate::process::{Ran, suite, task, token};
 use crate::world::{Folder, World, until};
 
