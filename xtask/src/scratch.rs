@@ -20,7 +20,7 @@ use crate::sys;
 pub const PLACE: &str = "XTASK_SCRATCH";
 
 /// Memory must have this much room, or the folder goes to the disk: a database has to fit.
-const ROOM: u64 = 512 << 20;
+const ROOM: f64 = 512.0 * 1024.0 * 1024.0;
 
 /// Longest base folder: a socket's path has at most 103 bytes, and run, service and file name take 60 of them.
 const LONGEST_BASE: usize = 43;
@@ -121,7 +121,9 @@ impl Dead {
 // Where folders of runs may be, best first; `with_room`: only those where one can be made now.
 fn bases(with_room: bool) -> Vec<PathBuf> {
     let user = format!("xtask-{}", geteuid());
-    let room = |folder: &Path| statvfs(folder).is_ok_and(|fs| fs.blocks_available() * fs.fragment_size() >= ROOM);
+    let room = |folder: &Path| {
+        statvfs(folder).is_ok_and(|fs| fs.blocks_available() as f64 * fs.fragment_size() as f64 >= ROOM)
+    };
     let memory = PathBuf::from("/dev/shm");
     let temp = std::env::temp_dir();
     let short = |folder: &PathBuf| folder.as_os_str().len() + 1 + user.len() <= LONGEST_BASE && folder.is_absolute();

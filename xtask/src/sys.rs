@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -118,6 +118,26 @@ pub fn peek_exited(pid: Option<i32>) -> io::Result<Option<Exited>> {
     Ok(Some(Exited { pid, status, cpu_time, peak_kib: usage.ru_maxrss as u64 }))
 }
 
+/// The same without CPU time and memory, which other systems do not tell without reaping.
+#[cfg(not(target_os = "linux"))]
+pub fn peek_exited(pid: Option<i32>) -> io::Result<Option<Exited>> {
+    // SAFETY: a plain C struct, for which all zeroes is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let (kind, id) = pid.map_or((libc::P_ALL, 0), |pid| (libc::P_PID, pid));
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the pointer is to a struct of our own.
+    if unsafe { libc::waitid(kind, id as libc::id_t, &raw mut info, options) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: waitid filled in the child's part, or left zeroes where no child had ended.
+    let (pid, value) = unsafe { (info.si_pid(), info.si_status()) };
+    if pid == 0 {
+        return Ok(None);
+    }
+    let status = if info.si_code == libc::CLD_EXITED { ExitStatus::Code(value) } else { ExitStatus::Signal(value) };
+    Ok(Some(Exited { pid, status, cpu_time: Duration::ZERO, peak_kib: 0 }))
+}
+
 /// Makes a command get SIGQUIT when the thread that starts it ends, however it ends. A change of user, which would take
 /// this off again, comes before it in std.
 #[cfg(target_os = "linux")]
@@ -209,6 +229,7 @@ pub fn kill_exactly(pid: i32, is_it: impl FnOnce() -> bool) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     if let Some(fd) = fd {
+        use std::os::fd::AsRawFd;
         let no_info: *const libc::siginfo_t = std::ptr::null();
         // SAFETY: the descriptor is open; a null siginfo is allowed and means what kill(2) would fill in.
         if unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), libc::SIGKILL, no_info, 0) } == 0 {
@@ -216,6 +237,16 @@ pub fn kill_exactly(pid: i32, is_it: impl FnOnce() -> bool) -> io::Result<()> {
         }
     }
     // Old kernels and the filters of some containers have no such calls. While `fd` is open, this says what is wrong.
+    // SAFETY: a system call without pointers.
+    if unsafe { libc::kill(pid, libc::SIGKILL) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The same by its number alone.
+#[cfg(not(target_os = "linux"))]
+pub fn kill_exactly(pid: i32, is_it: impl FnOnce() -> bool) -> io::Result<()> {
+    if !is_it() {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
     // SAFETY: a system call without pointers.
     if unsafe { libc::kill(pid, libc::SIGKILL) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -2,9 +2,6 @@
 
 use std::fs;
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
-
 /// The CPUs that this process may use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cpus {
@@ -33,20 +30,36 @@ impl Cpus {
     }
 }
 
-/// The CPUs that a process is pinned to; 0 is the calling thread. None if it is gone.
+/// The CPUs that a process is pinned to; 0 is the calling thread. None if it is gone, or the system does not say.
+#[cfg(target_os = "linux")]
 pub fn of(pid: i32) -> Option<Vec<usize>> {
-    let set = sched_getaffinity(Pid::from_raw(pid)).ok()?;
+    use nix::sched::{CpuSet, sched_getaffinity};
+    let set = sched_getaffinity(nix::unistd::Pid::from_raw(pid)).ok()?;
     let cpus: Vec<usize> = (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu) == Ok(true)).collect();
     (!cpus.is_empty()).then_some(cpus)
 }
 
 /// Pins the calling thread, and what it starts from now on. Errors if the system refuses.
+#[cfg(target_os = "linux")]
 pub fn pin_this_thread(cpus: &[usize]) -> Result<(), String> {
+    use nix::sched::{CpuSet, sched_setaffinity};
     let mut set = CpuSet::new();
     let result = cpus.iter().try_for_each(|&cpu| set.set(cpu));
     result
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .and_then(|()| sched_setaffinity(nix::unistd::Pid::from_raw(0), &set))
         .map_err(|e| format!("this system refuses to pin processes to CPUs: {e}"))
+}
+
+/// Other systems do not say.
+#[cfg(not(target_os = "linux"))]
+pub fn of(_pid: i32) -> Option<Vec<usize>> {
+    None
+}
+
+/// Other systems do not pin.
+#[cfg(not(target_os = "linux"))]
+pub fn pin_this_thread(_cpus: &[usize]) -> Result<(), String> {
+    Err("this system cannot pin processes to CPUs".to_owned())
 }
 
 // The lowest-numbered hardware thread of the CPU's core: CPUs of one core have the same.

@@ -174,3 +174,13 @@ fn a_build_script_that_watches_the_library_path_is_not_run_again() {
     let log = ran.log("build");
     assert!(log.contains("Fresh watcher"), "built again: {log}");
 }
+
+#[test]
+fn readme_names_what_a_task_does_not_get() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    for row in REMOVED {
+        // Git's own are named as what git calls them.
+        let name = if row.name.starts_with("GIT_") { "git rev-parse --local-env-vars" } else { row.name };
+        assert!(readme.contains(name.trim_end_matches(['*', '_'])), "README does not name {name}");
+    }
+}
