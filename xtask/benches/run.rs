@@ -28,6 +28,7 @@ use field::{Dice, Field, Victim};
 use fixture::{misbehave, token};
 use world::{World, processes_with};
 use xtask::sys;
+use xtask::time::Moment;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
@@ -270,30 +271,20 @@ fn overshoot(rounds: usize) {
         let (mut over, mut left) = (Vec::new(), 0);
         for _ in 0..rounds {
             let token = token();
-            let (mut command, _world) = make(&token);
-            let begun = Instant::now();
+            let (mut command, world) = make(&token);
+            let (begun, begun_at) = (Instant::now(), sys::now());
             let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            // From the first process of the task seen to the last that can be seen, or to the end of who watches it.
+            // To the first look that sees nothing any more, or to the end of who watches.
             let watcher = child.id().cast_signed();
-            let seen = || processes_with(&token).iter().filter(|&&pid| pid != watcher).count();
-            while seen() == 0 {
+            let seen = || processes_with(&token).iter().any(|&pid| pid != watcher);
+            while !seen() {
                 assert!(begun.elapsed().as_secs() < 60, "{name} starts nothing");
             }
-            let started = Instant::now();
-            let mut last = started;
-            loop {
-                let now = Instant::now();
-                if seen() > 0 {
-                    last = now;
-                } else {
-                    break;
-                }
-                if child.try_wait().expect("it is ours").is_some() {
-                    break;
-                }
-            }
+            while seen() && child.try_wait().expect("it is ours").is_none() {}
+            let gone = sys::now();
             child.wait().expect("it is ours");
-            over.push(last.duration_since(started).saturating_sub(Duration::from_millis(1500)));
+            let both = started(begun_at, world.as_ref()) + Duration::from_millis(1500);
+            over.push(gone.since(both));
             let survivors = processes_with(&token);
             left += survivors.len();
             for pid in survivors {
@@ -317,6 +308,15 @@ fn overshoot(rounds: usize) {
             (command, None)
         });
     }
+}
+
+/// When the task started: a peer starts it at once, a run says so in its receipt.
+fn started(begun: Moment, world: Option<&World>) -> Moment {
+    let Some(world) = world else { return begun };
+    let receipt = fs::read(world.receipts().last().expect("a receipt")).expect("a receipt");
+    let receipt: serde_json::Value = serde_json::from_slice(&receipt).expect("a receipt is JSON");
+    let millis = receipt["predicate"]["tasks"][0]["started_ms"].as_u64().expect("a start");
+    Moment::from_nanos(millis * 1_000_000)
 }
 
 fn output(rounds: usize) {
