@@ -407,21 +407,27 @@ fn noisy(pairs: usize) {
 }
 
 fn kills(count: usize) {
-    head(&format!("{count} SIGKILLs at random moments of a run"), "gone within, ms: p50       p99       max");
+    let columns = "processes gone, ms: p50       p99       max;  ports free: p50       p99       max";
+    head(&format!("{count} SIGKILLs at random moments of a run"), columns);
     let field = Field::new();
-    let mut took: Vec<(Victim, Duration)> = Vec::new();
+    let mut took: Vec<(Victim, (Duration, Duration))> = Vec::new();
     let begun = Instant::now();
     for seed in 0..count as u64 {
         let (victim, moment) = Dice::new(seed).kill();
         // Stops with the seed's own message at the first survivor, stuck port or folder.
         took.push((victim, field.round(victim, moment)));
     }
-    for victim in [Victim::Runner, Victim::Keeper, Victim::KeepersGroup] {
-        let mut all: Vec<Duration> = took.iter().filter(|(whom, _)| *whom == victim).map(|(_, took)| *took).collect();
+    let spread = |mut all: Vec<Duration>| {
         all.sort_unstable();
-        if let Some(last) = all.last() {
-            let (p50, p99) = (all[all.len() / 2], all[all.len() * 99 / 100]);
-            row(&format!("{victim:?}, {} times", all.len()), &format!("{:16}{}{}{}", "", ms(p50), ms(p99), ms(*last)));
+        let at = |share: usize| ms(all[(all.len() * share / 100).min(all.len() - 1)]);
+        format!("{}{}{}", at(50), at(99), at(100))
+    };
+    for victim in [Victim::Runner, Victim::Keeper, Victim::KeepersGroup] {
+        let (gone, free): (Vec<_>, Vec<_>) =
+            took.iter().filter(|(whom, _)| *whom == victim).map(|(_, took)| *took).unzip();
+        if !gone.is_empty() {
+            let count = gone.len();
+            row(&format!("{victim:?}, {count} times"), &format!("{:14}{}{:13}{}", "", spread(gone), "", spread(free)));
         }
     }
     row("survivors, stuck ports, folders", &format!("0 in {count} kills, {:.0} s", begun.elapsed().as_secs_f64()));

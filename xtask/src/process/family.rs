@@ -16,7 +16,7 @@ use crate::verdict::ExitStatus;
 
 /// How long what a task left behind may still be on its way out before it is called a leftover. A shell does not wait
 /// for all it started (`>(tee log)`), and what ends at the same moment is no daemon.
-const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE: Duration = Duration::from_millis(200);
 
 /// Whose a process is. The numbers mean something to the caller alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -11,7 +11,7 @@ use nix::unistd::{Pid, geteuid};
 use socket2::{Domain, Socket, Type};
 
 use super::fixture::{assert_none_left, suite, task, token};
-use crate::world::{Running, World, until};
+use crate::world::{Running, World, processes_with, until};
 
 /// Whom to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,9 +65,9 @@ impl Field {
     }
 
     /// Kills at that moment, and waits until the ports are free. At that very moment nothing may be left of the run.
-    /// Gives how long that took after the kill.
+    /// Gives how long after the kill the last process was gone, and how long after it the ports were free.
     #[track_caller]
-    pub fn round(&self, victim: Victim, moment: Duration) -> Duration {
+    pub fn round(&self, victim: Victim, moment: Duration) -> (Duration, Duration) {
         let mut running = self.start();
         std::thread::sleep(moment);
         let keeper = Pid::from_raw(running.pid());
@@ -89,15 +89,21 @@ impl Field {
         if victim != Victim::Runner {
             running.child.wait().unwrap();
         }
-        until("the ports", || self.ports_are_free());
-        let took = begun.elapsed();
+        let mut gone = None;
+        until("the ports", || {
+            if gone.is_none() && processes_with(&self.token).is_empty() {
+                gone = Some(begun.elapsed());
+            }
+            self.ports_are_free()
+        });
+        let free = begun.elapsed();
         assert_none_left(&self.token);
         let left: Vec<_> = folders.iter().filter(|folder| folder.exists()).collect();
         assert!(left.is_empty(), "{victim:?} killed after {moment:?} left {left:?}");
         if victim == Victim::Runner {
             running.wait().expect(7);
         }
-        took
+        (gone.unwrap_or(free), free)
     }
 
     pub fn ports_are_free(&self) -> bool {
