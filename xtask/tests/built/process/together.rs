@@ -54,23 +54,34 @@ fn a_server_that_the_shell_had_started_before_lives_on() {
     until("the server's end", || processes_with(&theirs).is_empty());
 }
 
+/// A run of task a, which has started a daemon without its mark, its log and its group when it ends; the words before
+/// the fixture may take the CPUs away too.
+fn with_a_daemon_that_sheds_all(before: &str, token: &str, code: i32) -> Ran {
+    let world = World::new(&suite("[task.none]\ncommand = 'true'\ndeadline = \"1s\""));
+    let up = world.folder.path().join("up");
+    let orders = format!("fork session leave close touch {0} hang end until {0} say hi {token}", up.display());
+    let script = format!("exec env -i {before} '{}' {orders}", misbehave().display());
+    let table = format!("[task.a]\ncommand = [\"sh\", \"-c\", \"{script}\"]\ndeadline = \"60s\"");
+    world.write("ci/suite.toml", &suite(&table));
+    world.commit("a daemon");
+    let done = world.run(&["verify"]).expect(code);
+    Ran::of(world, done, token)
+}
+
+#[test]
+fn an_orphan_that_has_shed_all_is_known_by_its_cpus() {
+    let ran = with_a_daemon_that_sheds_all("", &token(), 1);
+    ran.expect("a", "failed", &[]);
+    assert_eq!(ran.task("a")["leftovers"].as_array().unwrap().len(), 1);
+}
+
 #[test]
 fn what_no_task_accounts_for_ends_with_the_run_which_fails() {
-    // Without its mark, its log and its group, and not pinned to the CPUs of its task: nobody can tell whose it is.
     let cpus = std::thread::available_parallelism().unwrap().get();
     if cpus == 1 {
         return; // every process is pinned to the only CPU there is
     }
-    let token = token();
-    let world = World::new(&suite("[task.none]\ncommand = 'true'\ndeadline = \"1s\""));
-    let up = world.folder.path().join("up");
-    let orders = format!("fork session leave close touch {0} hang end until {0} say hi {token}", up.display());
-    let script = format!("exec env -i taskset -c 0-{} '{}' {orders}", cpus - 1, misbehave().display());
-    world.write(
-        "ci/suite.toml",
-        &suite(&format!("[task.a]\ncommand = [\"sh\", \"-c\", \"{script}\"]\ndeadline = \"60s\"")),
-    );
-    world.commit("a stray");
-    let done = world.run(&["verify"]).expect(7).says("processes of no task were left and ended");
-    Ran::of(world, done, &token).expect("a", "passed", &[]);
+    let ran = with_a_daemon_that_sheds_all(&format!("taskset -c 0-{}", cpus - 1), &token(), 7);
+    ran.expect("a", "passed", &[]);
+    ran.done.says("processes of no task were left and ended");
 }
