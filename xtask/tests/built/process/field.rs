@@ -78,7 +78,7 @@ impl Field {
                 runner.is_some()
             });
         }
-        let folders = runner.map_or_else(Vec::new, folders_of);
+        let folder = runner.and_then(|runner| self.folder_of(runner));
         let killed = match victim {
             Victim::Keeper => kill(keeper, Signal::SIGKILL),
             Victim::KeepersGroup => killpg(keeper, Signal::SIGKILL),
@@ -98,12 +98,21 @@ impl Field {
         });
         let free = begun.elapsed();
         assert_none_left(&self.token);
-        let left: Vec<_> = folders.iter().filter(|folder| folder.exists()).collect();
-        assert!(left.is_empty(), "{victim:?} killed after {moment:?} left {left:?}");
+        assert!(!folder.is_some_and(|folder| folder.exists()), "{victim:?} killed after {moment:?} left its folder");
         if victim == Victim::Runner {
             running.wait().expect(7);
         }
         (gone.unwrap_or(free), free)
+    }
+
+    /// The scratch folder of this runner's run. Its name, the run's, is in the mark that the runner carries.
+    fn folder_of(&self, runner: i32) -> Option<PathBuf> {
+        let environ = std::fs::read(format!("/proc/{runner}/environ")).ok()?;
+        let mark = environ.split(|&b| b == 0).find_map(|entry| entry.strip_prefix(b"XTASK_MARK="))?;
+        // Of runs around the test there are more parts before it.
+        let mark = String::from_utf8_lossy(mark);
+        let (run, _) = mark.rsplit(':').next()?.split_once('/')?;
+        Some(self.world.scratch().join(format!("xtask-{}", geteuid())).join(run))
     }
 
     pub fn ports_are_free(&self) -> bool {
@@ -127,17 +136,6 @@ pub fn runner_of(keeper: i32) -> Option<i32> {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         String::from_utf8_lossy(&line).contains("internal-runner").then(|| pid.parse().unwrap())
     })
-}
-
-/// Where the scratch folder of this runner's run may be. Its name, the run's, is in the mark that the runner carries.
-fn folders_of(runner: i32) -> Vec<PathBuf> {
-    let environ = std::fs::read(format!("/proc/{runner}/environ")).unwrap_or_default();
-    let mark = environ.split(|&b| b == 0).find_map(|entry| entry.strip_prefix(b"XTASK_MARK="));
-    let mark = String::from_utf8_lossy(mark.unwrap_or_default()).into_owned();
-    // Of runs around the test there are more parts before it.
-    let Some((run, _)) = mark.rsplit(':').next().and_then(|own| own.split_once('/')) else { return Vec::new() };
-    let bases = ["/dev/shm".into(), std::env::temp_dir(), "/tmp".into()];
-    bases.iter().map(|base: &PathBuf| base.join(format!("xtask-{}", geteuid())).join(run)).collect()
 }
 
 /// Numbers that look random and are the same for the same seed.
