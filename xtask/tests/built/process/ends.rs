@@ -134,7 +134,6 @@ fn a_process_that_is_not_ours_to_kill_is_named_and_not_waited_for() {
     let command = format!("[\"{}\", \"root\", \"hang\", \"{token}\"]", program.display());
     world.write("ci/suite.toml", &suite(&format!("[task.bad]\ncommand = {command}\ndeadline = \"1s\"")));
     world.commit("set-uid");
-    std::fs::create_dir_all(world.scratch()).unwrap();
     let all =
         std::process::Command::new("chown").args(["-R", "65534:65534"]).arg(&world.repo).arg(world.scratch()).status();
     assert!(all.unwrap().success());
