@@ -181,7 +181,16 @@ const INFORMATION: &[(&str, Change)] = &[
     ("digest of xtask", |r| r.predicate.xtask.sha256.clear()),
     ("queue time at the budget", |r| r.predicate.queue_ms = r.predicate.limits.queue_ms),
     ("run time at the deadline", |r| r.predicate.run_ms = r.predicate.limits.deadline_ms),
-    ("task's time at the deadline", |r| r.predicate.tasks[0].took_ms = r.predicate.tasks[0].deadline_ms),
+    ("task's time at the deadline", |r| {
+        let (took, clocks) = (r.predicate.tasks[0].deadline_ms, &mut r.predicate.clocks);
+        for clock in [Some(&mut clocks.requested), clocks.won.as_mut(), clocks.started.as_mut()].into_iter().flatten() {
+            for ms in [&mut clock.monotonic_ms, &mut clock.boot_ms, &mut clock.wall_ms] {
+                *ms -= took;
+            }
+        }
+        r.predicate.tasks[0].started_ms = r.predicate.tasks[0].started_ms.map(|at| at - took);
+        r.predicate.tasks[0].took_ms = took;
+    }),
     ("wall clock within its drift", |r| r.predicate.clocks.requested.wall_ms -= 1_500),
 ];
 

@@ -528,3 +528,10 @@ fn ctrl_c_at_the_terminal_reaches_tasks_once_and_through_the_keeper() {
     assert!(world.folder.path().join("cleaned").exists(), "a second signal cut the grace short");
     assert_eq!(task_of(&world, "one")["signals"], serde_json::json!(["SIGINT"]));
 }
+
+#[test]
+fn a_run_that_was_given_one_try_and_won_has_a_receipt_that_counts() {
+    let world = World::new(&one("true"));
+    world.run(&["verify", "--queue", "0s"]).expect(0);
+    world.run(&["check-receipt", "--unsigned"]).expect(0);
+}

@@ -86,11 +86,16 @@ pub(super) fn ports(receipt: &Receipt, gate: &Gate, refusals: &mut Refusals) {
     }
 }
 
+// A second: reading the suite and asking git comes before the first try.
+const ONE_TRY_MS: u64 = 1000;
+
 pub(super) fn queue_budget(receipt: &Receipt, gate: &Gate, refusals: &mut Refusals) {
     let predicate = &receipt.predicate;
-    // A caller may give itself another budget; for the gate it is the suite's that counts, if that is less.
-    let most = gate.suite().map_or(u64::MAX, |suite| millis(suite.run.queue));
-    let (clocks, budget) = (&predicate.clocks, predicate.limits.queue_ms.min(most));
+    // A caller may give itself another budget; for the gate it is the suite's that counts, if that is less. A budget of zero
+    // is one try, and what the program needs to come to it is no waiting.
+    let one_try = |budget: u64| if budget == 0 { ONE_TRY_MS } else { budget };
+    let most = gate.suite().map_or(u64::MAX, |suite| one_try(millis(suite.run.queue)));
+    let (clocks, budget) = (&predicate.clocks, one_try(predicate.limits.queue_ms).min(most));
     let by_clock = clocks.won.map_or(0, |won| won.boot_ms.saturating_sub(clocks.requested.boot_ms));
     // Rounding two clocks down can add a millisecond to the time between them.
     let took = predicate.queue_ms.max(by_clock.saturating_sub(1));
