@@ -15,7 +15,6 @@ use super::gate::{self, Candidate, RECEIPT, SIGNATURE, SUMS, Terms, sums, with_e
 use super::say;
 use super::signing::Signing;
 use super::verify::{self, Over};
-use crate::lock::HeldLocks;
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
 use crate::receipt::rules::{judge, raised};
@@ -86,9 +85,10 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     let over = verify::verify(&repo, run)?;
     let exit = match &over {
         Over { exit: Exit::Passed, receipt: Some(receipt), locks: Some(locks), .. } => {
-            publish(&repo, &ready, receipt, &over.run, locks).unwrap_or_else(|error| {
+            let end = locks.won.monotonic + ready.suite.run.deadline;
+            publish(&repo, &ready, receipt, &over.run, end).unwrap_or_else(|error| {
                 say(&format!("error: {error:#}"));
-                Exit::NoVerdict
+                if sys::now() < end { Exit::NoVerdict } else { Exit::Late }
             })
         }
         Over { exit, .. } => *exit,
@@ -208,9 +208,9 @@ fn since_last_time(repo: &Repo, ready: &Ready) {
     }
 }
 
-// Signs in memory, has the whole gate judge it, and only then lets anything appear. The locks are held meanwhile.
-fn publish(repo: &Repo, ready: &Ready, receipt: &Path, run: &RunId, locks: &HeldLocks) -> anyhow::Result<Exit> {
-    let end = locks.won.monotonic + ready.suite.run.deadline;
+// Signs in memory, has the whole gate judge it, and only then lets anything appear. The locks are held meanwhile, and `end`
+// is the deadline of the run.
+fn publish(repo: &Repo, ready: &Ready, receipt: &Path, run: &RunId, end: Moment) -> anyhow::Result<Exit> {
     let temporary = Temporary::make(archive::release_temporary(&repo.root, run))?;
     let mut copies = Vec::new();
     for path in &ready.artifacts {

@@ -67,6 +67,8 @@ fn the_newest_200_are_kept_and_folders_are_never_touched() {
         fs::write(receipts.join(name), "x").unwrap();
     }
     fs::write(receipts.join(format!(".{}.new", run(7))), "half").unwrap();
+    fs::create_dir(archive::release_temporary(folder.path(), &run(8))).unwrap();
+    fs::write(archive::release_temporary(folder.path(), &run(8)).join("receipt.json.sig"), "half").unwrap();
     archive::sweep(folder.path()).unwrap();
     let left = names(&folder);
     assert_eq!(left.len(), 2 * archive::KEPT + 4, "{left:?}");

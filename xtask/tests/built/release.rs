@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::Signal;
 
 use crate::keyring::{BOTH, Keyring, RECEIPTS, SUITE, read, signature_of};
-use crate::world::{Running, skipped, until};
+use crate::world::{Running, processes_with, skipped, until};
 
 const RELEASES: &str = "xtask-release-v1";
 
@@ -226,6 +226,30 @@ fn a_key_that_is_gone_or_expired_after_the_run_signs_nothing() {
         return;
     }
     panic!("the key always expired before the run");
+}
+
+/// A key that waits for somebody until after the deadline, as a hardware key does.
+#[test]
+fn a_signature_that_comes_too_late_is_none() {
+    let suite = suite_with("touch ../slow")
+        .replace("deadline = \"5m\"", "deadline = \"20s\"\nstop-grace = \"1s\"\nwrap-up = \"3s\"");
+    let keyring = tagged(&suite.replace("\"1m\"", "\"8s\""));
+    let folder = keyring.world.folder.path();
+    let token = format!("98{}", std::process::id());
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *'-Y sign'*) test -e {}/slow && sleep {token};; esac\n\
+         PATH=${{PATH#*:}} exec ssh-keygen \"$@\"\n",
+        folder.display()
+    );
+    let shim = folder.join("shim/ssh-keygen");
+    fs::create_dir(folder.join("shim")).unwrap();
+    fs::write(&shim, script).unwrap();
+    fs::set_permissions(&shim, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = keyring.world.command(&["release", "v1", "--key", keyring.key("release").to_str().unwrap()]);
+    command.env("PATH", format!("{}:{}", folder.join("shim").display(), std::env::var("PATH").unwrap()));
+    Running::start(command, &keyring.world.folder).wait().expect(3).says("did not sign in time").says("not signed");
+    nothing_signed(&keyring);
+    until("the end of what waited", || processes_with(&token).is_empty());
 }
 
 /// A disk that takes no more: the folder of receipts is a small file system of its own.

@@ -82,6 +82,7 @@ fn hidden_edits_are_seen() {
 
     let world = self::world();
     world.git(&["config", "core.fileMode", "false"]);
+    assert!(snapshot(&world).clean(), "the modes on disk are those of HEAD");
     fs::set_permissions(world.repo.join("run.sh"), fs::Permissions::from_mode(0o644)).unwrap();
     dirty(&world, "run.sh");
 
