@@ -15,7 +15,7 @@ pub fn identity(caller: &str) -> Identity {
         run: RunId::new(sys::clocks().wall_ms / 1000, sys::random().expect("random bits")),
         caller: caller.to_owned(),
         repository: Some("acme/orders".to_owned()),
-        folder: "/work/orders".to_owned(),
+        folder: "/srv/orders".to_owned(),
         commit: None,
         command: "cargo xtask verify".to_owned(),
         deadline: Duration::from_secs(3600),

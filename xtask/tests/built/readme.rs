@@ -21,7 +21,7 @@ enum Known {
 
 /// Every line of README's shell blocks, without its comment.
 const COMMANDS: &[(&str, Known)] = &[
-    ("sudo apt-get install -y git gcc openssh-client curl", Known::System),
+    ("sudo apt-get install -y git gcc openssh-client curl tmux python3-venv postgresql", Known::System),
     ("curl https://sh.rustup.rs -sSf | sh -s -- -y && . ~/.cargo/env", Known::System),
     ("cargo xtask verify", Known::Here),
     ("cargo test --workspace --locked", Known::Ci),

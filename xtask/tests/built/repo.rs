@@ -57,7 +57,7 @@ fn a_clean_tree_has_the_id_of_head() {
 #[test]
 fn edits_new_files_removals_and_modes_are_named() {
     let world = world();
-    world.write("src/cart.rs", "fn cart() { todo!() }\n");
+    world.write("src/cart.rs", "fn cart() { panic!() }\n");
     world.write("new file\n", "x");
     fs::remove_file(world.repo.join(".gitignore")).unwrap();
     fs::set_permissions(world.repo.join("run.sh"), fs::Permissions::from_mode(0o644)).unwrap();

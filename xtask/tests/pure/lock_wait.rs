@@ -688,7 +688,7 @@ fn scene<'a>() -> Scene<'a> {
     Scene {
         scope: "workstation",
         port: 28599,
-        folder: "/work/orders",
+        folder: "/srv/orders",
         wall_ms: 1_000_000,
         end_ms: 1_600_000,
         waited: Duration::from_millis(10_400),
@@ -747,11 +747,11 @@ fn a_budget_that_may_not_be_enough_is_said_in_the_first_line() {
 
 #[test]
 fn two_folders_on_one_port_are_told_why_they_wait() {
-    let other = Claim { scope: Some("worktree".to_owned()), folder: Some("/work/web".to_owned()), ..holder() };
+    let other = Claim { scope: Some("worktree".to_owned()), folder: Some("/srv/web".to_owned()), ..holder() };
     let here = Scene { scope: "worktree", port: 28_777, ..scene() };
     let lines = told(other.clone(), false, &here).join("\n");
-    assert!(lines.contains("it holds another folder, /work/web, that shares port 28777 with /work/orders"), "{lines}");
-    let same = Claim { folder: Some("/work/orders".to_owned()), ..other };
+    assert!(lines.contains("it holds another folder, /srv/web, that shares port 28777 with /srv/orders"), "{lines}");
+    let same = Claim { folder: Some("/srv/orders".to_owned()), ..other };
     assert!(!told(same, false, &here).join("\n").contains("another folder"));
 }
 
