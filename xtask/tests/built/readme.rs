@@ -15,6 +15,8 @@ enum Known {
     Ci,
     /// The tests of `adopt` do the same.
     Adopt,
+    /// The tests of `release` do the same.
+    Release,
     /// It is run here, and ends with 0.
     Here,
 }
@@ -31,8 +33,14 @@ const COMMANDS: &[(&str, Known)] = &[
     ("cargo xtask lock status", Known::Here),
     ("cargo xtask lock run -- sleep 1", Known::Here),
     ("cargo xtask check-receipt --unsigned", Known::Here),
+    ("cargo xtask report", Known::Here),
     ("cargo xtask release v1.0.0 --key ~/.ssh/release_key", Known::Here),
     ("cargo xtask check-receipt v1.0.0", Known::Here),
+    (
+        "ssh-keygen -Y verify -f allowed_signers -r revoked_keys -I release -n xtask-release-v1 -s SHA256SUMS.sig < SHA256SUMS",
+        Known::Release,
+    ),
+    ("sha256sum --check SHA256SUMS", Known::Release),
     ("cargo xtask plan --check-outer ci/recipes/*", Known::Here),
 ];
 
@@ -80,7 +88,7 @@ fn every_command_of_readme_works() {
         match known {
             Known::System => assert!(comment.starts_with("# system") || comment.starts_with("system"), "{command}"),
             Known::Ci => assert!(ci.lines().any(|line| line == command), "{command:?} is not in .ci/run"),
-            Known::Adopt => {}
+            Known::Adopt | Known::Release => {}
             Known::Here => {
                 let mut shell = Command::new("sh");
                 let environment = world.command(&[]);
