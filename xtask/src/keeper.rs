@@ -155,8 +155,8 @@ impl Keeper {
             }
             !gone
         };
-        let give_up = locks.won.monotonic + order.deadline() + BACKSTOP;
-        let (mut stopped, mut hung, mut open) = (None, false, true);
+        let mut give_up = locks.won.monotonic + order.deadline() + BACKSTOP;
+        let (mut stopped, mut stops, mut hung, mut open) = (None, 0, false, true);
         loop {
             let due = [Some(give_up).filter(|_| !hung), tree.wake_at()].into_iter().flatten().min();
             let fds: &[_] = if open { &[lifeline.as_fd()] } else { &[] };
@@ -166,6 +166,11 @@ impl Keeper {
                     Wake::Stop(stop) => {
                         stopped.get_or_insert(stop);
                         lifeline.send(Message::Stop(stop));
+                        stops += 1;
+                        if stops > 1 {
+                            // The runner kills at once now. One that hangs is not waited for.
+                            give_up = give_up.min(sys::now() + SWEEP);
+                        }
                     }
                     Wake::Suspend => lifeline.send(Message::Suspend),
                     Wake::Ready(_) => open = hear(&mut lifeline),
@@ -175,7 +180,9 @@ impl Keeper {
             if let Some(gone) = tree.poll().into_iter().find(|gone| gone.owner == RUNNER) {
                 hear(&mut lifeline);
                 return Ok(match gone.status {
-                    _ if hung => Exit::NoVerdict,
+                    _ if hung => stopped.map_or(Exit::NoVerdict, Exit::Cancelled),
+                    // A command that cannot be started is wrong use; a suite was checked before anybody queued.
+                    Some(ExitStatus::Code(2)) if matches!(order, Order::Command(_)) => Exit::Usage,
                     Some(ExitStatus::Code(code)) => exit_of(code).unwrap_or_else(|| {
                         trouble.push(format!("the runner could not do its work: exit code {code}"));
                         Exit::NoVerdict
@@ -189,8 +196,8 @@ impl Keeper {
             }
             if !hung && sys::now() >= give_up {
                 hung = true;
-                let late = Human(order.deadline() + BACKSTOP);
-                trouble.push(format!("the runner had not ended {late} after the lock was won, and was killed"));
+                let held = Human(sys::now().since(locks.won.monotonic));
+                trouble.push(format!("the runner had not ended {held} after the lock was won, and was killed"));
                 tree.kill(RUNNER);
             }
         }

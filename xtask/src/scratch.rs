@@ -47,6 +47,10 @@ impl Scratch {
                 Err(e) => reasons.push(format!("{}: {e}", base.display())),
             }
         }
+        if reasons.is_empty() {
+            let place = if std::env::var_os(PLACE).is_some() { PLACE } else { "TMPDIR" };
+            reasons.push(format!("{place} has to name a folder by an absolute path of at most 35 bytes"));
+        }
         Err(format!("no scratch folder can be made: {}", reasons.join("; ")))
     }
 

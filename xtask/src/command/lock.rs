@@ -86,7 +86,11 @@ pub fn run(request: &Request) -> Exit {
     })
 }
 
+/// The shortest deadline: in less than that nothing starts.
+const SHORTEST: Duration = Duration::from_millis(100);
+
 fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
+    anyhow::ensure!(request.deadline >= SHORTEST, "--deadline is at least {}", Human(SHORTEST));
     let here = std::env::current_dir().context("the current folder cannot be found")?;
     let ports = Ports::from_env()?;
     let repo = Repo::find(&here).ok();

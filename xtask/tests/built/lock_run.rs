@@ -21,8 +21,10 @@ impl Place {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-        command.arg("lock").args(args).current_dir(self.folder.path());
+        // Where these tests run under nohup, the program would inherit that HUP is ignored, and keep it so.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_xtask"), "lock"]);
+        command.args(args).current_dir(self.folder.path());
         command.env("XTASK_LOCK_PORT", self.ports.first.to_string());
         command.env("XTASK_WORKTREE_PORTS", format!("{0}-{0}", self.ports.first + 1));
         command.env_remove("XTASK_MARK");
@@ -123,6 +125,11 @@ fn wrong_use_is_told_from_the_commands_own_codes() {
     place.run(&["run"]).expect(122);
     place.run(&["run", "--queue", "soon", "--", "true"]).expect(122);
     place.run(&["run", "--", "./missing"]).expect(122);
+    place.run(&["run", "--deadline", "1ms", "--", "true"]).expect(122).says("--deadline");
+    let script = place.folder.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    place.run(&["run", "--", "./script"]).expect(122).says("could not be started");
     let mut command = place.command(&["run", "--", "true"]);
     command.env("XTASK_LOCK_PORT", "0");
     Running::start(command, &place.folder).wait().expect(122).says("XTASK_LOCK_PORT");

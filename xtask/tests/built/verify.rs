@@ -494,6 +494,29 @@ fn a_runner_that_hangs_is_ended_by_the_keeper() {
 }
 
 #[test]
+fn asked_twice_the_keeper_ends_a_runner_that_hangs() {
+    let world = World::new(&one("sleep 300"));
+    let mut run = world.start(&["verify"]);
+    run.wait_for("Start");
+    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(runner.trim().parse().unwrap()), Signal::SIGSTOP).unwrap();
+    run.signal(Signal::SIGINT);
+    // Two signals at once could be taken for one; each is answered by the next thing that the keeper does.
+    until("the first signal to be taken", || !pending(run.pid(), 2));
+    run.signal(Signal::SIGTERM);
+    run.wait().expect(130).says("the runner had not ended");
+    assert_eq!(the_receipt(&world)["result"], "cancelled");
+}
+
+/// Whether this signal waits to be delivered to the process.
+fn pending(pid: i32, signal: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("ShdPnd:")).unwrap();
+    let mask = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
+    mask & (1 << (signal - 1)) != 0
+}
+
+#[test]
 fn the_keepers_death_frees_the_port_only_after_the_runner() {
     let world = World::new(&one("sleep 300"));
     let mut run = world.start(&["verify"]);
