@@ -558,3 +558,19 @@ fn a_run_that_was_given_one_try_and_won_has_a_receipt_that_counts() {
     world.run(&["verify", "--queue", "0s"]).expect(0);
     world.run(&["check-receipt", "--unsigned"]).expect(0);
 }
+
+#[test]
+fn every_member_of_a_tasks_group_is_asked_to_end() {
+    // The leader ends only once the member has cleaned up; asked alone, it would be killed after the grace.
+    let member = "(trap \"touch ../cleaned; exit 0\" TERM; touch ../armed; while :; do sleep 0.1; done)";
+    let leader = "trap \"until test -e ../cleaned; do sleep 0.1; done; exit 0\" TERM";
+    let command = format!("{leader}; {member} & while :; do sleep 0.1; done");
+    let world = World::new(&format!(
+        "schema = 1\n[run]\ndeadline = \"5m\"\nstop-grace = \"20s\"\nwrap-up = \"30s\"\n\
+         [task.one]\ncommand = [\"sh\", \"-c\", {command:?}]\ndeadline = \"3s\"\n"
+    ));
+    world.run(&["verify"]).expect(3);
+    assert!(world.folder.path().join("armed").exists(), "the task did not come so far in its time");
+    assert!(world.folder.path().join("cleaned").exists(), "only the leader was asked");
+    assert_eq!(task_of(&world, "one")["signals"], serde_json::json!(["SIGTERM"]));
+}
