@@ -120,21 +120,7 @@ fn exit_codes_are_those_of_the_contract() {
 }
 
 fn finished(verdict: Verdict) -> Event {
-    Event::TaskFinished(TaskRecord {
-        task: Name::parse("t").unwrap(),
-        verdict,
-        started: None,
-        took: Duration::ZERO,
-        exit: None,
-        cpus: Vec::new(),
-        signals: Vec::new(),
-        leftovers: Vec::new(),
-        cpu_time: Duration::ZERO,
-        peak_kib: 0,
-        outputs: Vec::new(),
-        tail: Vec::new(),
-        log_lines: 0,
-    })
+    Event::TaskFinished(TaskRecord::never_started(Name::parse("t").unwrap(), verdict))
 }
 
 #[track_caller]
