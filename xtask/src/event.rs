@@ -34,6 +34,9 @@ pub enum Event {
         /// What the holder says of itself, if there is one that answers.
         #[serde(skip_serializing_if = "Option::is_none")]
         holder: Option<Box<Claim>>,
+        /// Why one waits for a holder that says it holds another lock.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
         /// Who or what is there, for people.
         text: Vec<String>,
         /// How long the run has waited, of what budget.

@@ -23,6 +23,12 @@ use crate::verdict::{Exit, ExitStatus, Stop};
 const BACKSTOP: Duration = Duration::from_secs(10);
 /// How long a sweep tries before it names what it cannot end.
 const SWEEP: Duration = Duration::from_secs(5);
+/// How long a run with this deadline holds its locks at most, whatever hangs; longer only while a process of it outlives
+/// SIGKILL, for which there is no limit.
+pub fn longest(deadline: Duration) -> Duration {
+    deadline.saturating_add(BACKSTOP + SWEEP)
+}
+
 /// How often the keeper looks whether a process that survived SIGKILL is gone at last.
 const LOOK: Duration = Duration::from_millis(100);
 

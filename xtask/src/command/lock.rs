@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::preflight::find;
 use super::{data, say};
 use crate::event::{Event, SCHEMA};
-use crate::keeper::{Keeper, Supervised};
+use crate::keeper::{self, Keeper, Supervised};
 use crate::lock::status::{State, look};
 use crate::lock::{Identity, Ports, Scope, namespace};
 use crate::name::RunId;
@@ -46,7 +46,7 @@ pub fn status(check: bool, json: bool) -> anyhow::Result<Exit> {
             let line = Line { schema: SCHEMA, scope, port, network_namespace, folder: shown, state: &state };
             data(&serde_json::to_string(&line).context("cannot write the state as JSON")?);
         } else {
-            let lines = state.lines();
+            let lines = state.lines(scope);
             let place = shown.map(|folder| format!(" of {folder}")).unwrap_or_default();
             say(&format!("{scope} lock 127.0.0.1:{port}{place}: {}", lines[0]));
             lines[1..].iter().for_each(|line| say(&format!("   {line}")));
@@ -114,7 +114,7 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
         folder: folder.display().to_string(),
         commit: None,
         command: request.command.join(" "),
-        deadline: Order::Command(order.clone()).deadline(),
+        longest: keeper::longest(Order::Command(order.clone()).deadline()),
     };
     let port = match request.scope {
         Scope::Workstation => ports.workstation,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::event::{Event, Stamped};
-use crate::keeper::{Keeper, Supervised};
+use crate::keeper::{self, Keeper, Supervised};
 use crate::lock::{self, HeldLocks, Identity, NotHeld, Ports, Scope};
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
@@ -108,7 +108,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         folder: repo.root.display().to_string(),
         commit: commit.clone(),
         command: request.command.clone(),
-        deadline: ready.suite.run.deadline,
+        longest: keeper::longest(ready.suite.run.deadline),
     };
     let keeper = Keeper::new().context("signals cannot be caught")?;
     let mut tell = |event| show::open(&show).tell(event);

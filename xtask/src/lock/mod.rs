@@ -63,8 +63,8 @@ pub struct Identity {
     pub commit: Option<String>,
     /// What it runs.
     pub command: String,
-    /// The run deadline: how long it will hold the lock at most.
-    pub deadline: Duration,
+    /// How long it will hold the lock at most.
+    pub longest: Duration,
 }
 
 /// How long to wait, and what ends the wait before.
@@ -176,13 +176,13 @@ pub fn acquire_all(
 ) -> Result<HeldLocks, NotHeld> {
     let mut locks: Vec<HeldLock> = Vec::new();
     for &(scope, port) in wanted {
-        let gone = patience.began.wall_ms + millis(patience.budget + identity.deadline);
+        let gone = patience.began.wall_ms + millis(patience.budget.saturating_add(identity.longest));
         let queued = |claim: &mut Claim| (claim.queued, claim.free_at_ms) = (Some(true), Some(gone));
         locks.iter().for_each(|lock| lock.say(queued));
         locks.insert(0, acquire(scope, port, identity, patience, tell)?);
     }
     let won = sys::clocks();
-    let gone = won.wall_ms + millis(identity.deadline);
+    let gone = won.wall_ms.saturating_add(millis(identity.longest));
     locks.iter().for_each(|lock| lock.say(|claim| (claim.queued, claim.free_at_ms) = (None, Some(gone))));
     Ok(HeldLocks { locks, won })
 }
@@ -234,16 +234,16 @@ pub fn acquire(
         if let Some(news) = news {
             let now = sys::clocks();
             let (scope, text) = (scope.to_string(), news::lines(&news, &scene(now)));
-            let holder = match news {
-                News::Held { claim, .. } => Some(claim),
-                News::NotAccepted | News::NoAnswer(_) => None,
+            let (note, holder) = match news {
+                News::Held { claim, .. } => (news::note(&claim, &scene(now)), Some(claim)),
+                News::NotAccepted | News::NoAnswer(_) => (None, None),
             };
-            tell(Event::Queued { scope, port, holder, text, waited: now.monotonic.since(began), budget });
+            tell(Event::Queued { scope, port, holder, note, text, waited: now.monotonic.since(began), budget });
         }
         match next {
             Step::Keep => {
                 let now = sys::clocks().wall_ms;
-                let free_at_ms = Some(now + millis(identity.deadline));
+                let free_at_ms = Some(now.saturating_add(millis(identity.longest)));
                 let claim = Claim { since_ms: Some(now), free_at_ms, ..claim };
                 return HeldLock::new(hands.won().expect("kept after it was won"), port, claim).map_err(bind);
             }

@@ -33,27 +33,11 @@ pub fn lines(news: &News, scene: &Scene) -> Vec<String> {
     let budget = format!("waited {} of {}", Human(whole(scene.waited)), Human(scene.budget));
     match news {
         News::Held { claim, again } => {
-            let mut first = format!("{scope} lock 127.0.0.1:{port} is held{}", since(claim));
-            let who = who(claim);
-            match (again, who.is_empty()) {
-                (true, _) => first.push_str(" by the same"),
-                (false, true) => first.push_str(" by a version of xtask that says no more"),
-                (false, false) => first.push_str(&format!(" by one that says it is {who}")),
-            }
-            first.push_str(&progress(claim));
-            first.push_str(&until(claim, scene));
-            let mut lines = vec![first];
-            if let (false, Some(ahead)) = (*again, ahead(claim)) {
-                lines.push(ahead);
-            }
-            if let Some(folder) = claim.folder.as_deref().filter(|_| claim.scope.as_deref() == Some("worktree"))
-                && folder != scene.folder
-            {
-                lines.push(format!(
-                    "it holds another folder, {folder}, that shares port {port} with {}: the two take turns",
-                    scene.folder
-                ));
-            }
+            let by = if *again { " by the same".to_owned() } else { by(claim) };
+            let (since, progress, until) = (since(claim), progress(claim), until(claim, scene));
+            let mut lines = vec![format!("{scope} lock 127.0.0.1:{port} is held{since}{by}{progress}{until}")];
+            lines.extend(ahead(claim).filter(|_| !again));
+            lines.extend(note(claim, scene));
             lines.push(format!("{budget}, ends {}", utc_clock(scene.end_ms)));
             lines
         }
@@ -90,6 +74,31 @@ pub fn who(claim: &Claim) -> String {
     }
     parts.extend(claim.run.iter().map(|run| format!("run {run}")));
     parts.join(", ")
+}
+
+/// ` by one that says it is ci, …`, or what there is to say of one that says nothing.
+pub fn by(claim: &Claim) -> String {
+    let who = Some(who(claim)).filter(|who| !who.is_empty());
+    who.map_or(" by a version of xtask that says no more".to_owned(), |who| format!(" by one that says it is {who}"))
+}
+
+/// Why one waits for a holder that says it holds another lock: its folder shares the port, or its ports are set otherwise.
+pub fn note(claim: &Claim, scene: &Scene) -> Option<String> {
+    let Scene { scope, port, folder, .. } = scene;
+    let other = claim.folder.as_deref().filter(|other| *scope == "worktree" && other != folder);
+    elsewhere(claim, scope).or_else(|| {
+        let other = other?;
+        Some(format!("it holds another folder, {other}, that shares port {port} with {folder}: the two take turns"))
+    })
+}
+
+/// What is wrong where the holder takes this port for the lock of another scope. A holder it is, all the same.
+pub fn elsewhere(claim: &Claim, scope: &str) -> Option<String> {
+    let theirs = claim.scope.as_deref().filter(|theirs| *theirs != scope)?;
+    Some(format!(
+        "it holds the port as a {theirs} lock, not as the {scope} lock: XTASK_LOCK_PORT and XTASK_WORKTREE_PORTS have to be \
+         the same for EVERY caller of this machine"
+    ))
 }
 
 /// ` since 14:02:10`, where the holder says it.
@@ -136,6 +145,7 @@ pub fn spent(scene: &Scene, holder: Option<&Claim>, behind: &[(&Claim, Duration)
         let who = Some(who(claim)).filter(|who| !who.is_empty()).unwrap_or_else(|| "says nothing of itself".to_owned());
         let free = claim.free_at_ms.map(|free| format!("; free at {} at the latest", utc_clock(free)));
         lines.push(format!("holder   {who}{}{}", since(claim), free.unwrap_or_default()));
+        lines.extend(elsewhere(claim, scope).map(|note| format!("note     {note}")));
     }
     if behind.len() > 1 {
         let one = |(claim, time): &(&Claim, Duration)| {

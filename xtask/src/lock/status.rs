@@ -12,6 +12,7 @@ use crate::lock::wait::{Failure, News, Step, Wait};
 use crate::lock::waiter::{Hands, StopAsked};
 use crate::lock::{Scope, news};
 use crate::sys;
+use crate::time::utc_clock;
 
 /// Long enough for a program that is silent twice.
 const LOOK: Duration = Duration::from_secs(6);
@@ -42,24 +43,22 @@ pub enum State {
 }
 
 impl State {
-    /// The lines for people.
-    pub fn lines(&self) -> Vec<String> {
+    /// The lines for people, who asked about the lock of this scope.
+    pub fn lines(&self, scope: Scope) -> Vec<String> {
         match self {
             Self::Free => vec!["free".to_owned()],
             Self::Held { holder } => {
-                let who = Some(news::who(holder)).filter(|who| !who.is_empty());
-                let who = who.unwrap_or_else(|| "a version of xtask that says no more".to_owned());
-                let free =
-                    holder.free_at_ms.map(|at| format!("; free at {} at the latest", crate::time::utc_clock(at)));
-                let (since, progress) = (news::since(holder), news::progress(holder));
-                let mut lines =
-                    vec![format!("held{since} by one that says it is {who}{progress}{}", free.unwrap_or_default())];
+                let free = holder.free_at_ms.map(|at| format!("; free at {} at the latest", utc_clock(at)));
+                let (since, by, progress) = (news::since(holder), news::by(holder), news::progress(holder));
+                let mut lines = vec![format!("held{since}{by}{progress}{}", free.unwrap_or_default())];
+                lines.extend(news::elsewhere(holder, &scope.to_string()));
                 lines.extend(holder.command.iter().map(|command| format!("runs     {command}")));
                 lines.extend(holder.folder.iter().map(|folder| format!("in       {folder}")));
                 if let (Some(pid), Some(namespace)) = (holder.pid, &holder.pid_namespace) {
                     lines.push(format!("process  {pid} in {namespace}"));
                 }
-                lines.push(news::ahead(holder).unwrap_or_else(|| "nobody waits for it".to_owned()));
+                let nobody = || Some("nobody waits for it".to_owned()).filter(|_| holder.waiting == Some(0));
+                lines.extend(news::ahead(holder).or_else(nobody));
                 lines
             }
             Self::Unanswered { why, text } => {

@@ -22,18 +22,20 @@ pub(super) struct Queue {
     since: Moment,
     budget: Duration,
     holder: Option<Box<Claim>>,
+    note: Option<String>,
     text: Vec<String>,
 }
 
 impl Queue {
     /// From a `Queued`; none from any other event.
     pub fn new(stamped: &Stamped) -> Option<Self> {
-        let Event::Queued { scope, port, holder, text, waited, budget } = &stamped.event else { return None };
+        let Event::Queued { scope, port, holder, note, text, waited, budget } = &stamped.event else { return None };
         Some(Self {
             lock: format!("{scope} lock 127.0.0.1:{port}"),
             since: Moment::from_nanos(stamped.at.as_nanos().saturating_sub(waited.as_nanos() as u64)),
             budget: *budget,
             holder: holder.clone(),
+            note: note.as_ref().map(|note| clean::line(note.as_bytes(), QUOTE_MAX)),
             text: text.iter().map(|line| clean::line(line.as_bytes(), QUOTE_MAX)).collect(),
         })
     }
@@ -48,6 +50,7 @@ impl Queue {
             Some(claim) => facts(claim, wall_ms, wall_ms + millis(self.budget.saturating_sub(waited))),
             None => self.text.iter().map(|line| ("", line.clone())).collect(),
         };
+        facts.extend(self.note.iter().map(|note| ("note", note.clone())));
         facts.push(("Ctrl-C", "leaves the queue, nothing has run".to_owned()));
         let (indent, hang) = if columns < NARROW { (2, 0) } else { (INDENT, LABEL + 1) };
         for (label, value) in facts {

@@ -22,6 +22,7 @@ use crate::verdict::{Cause, Exit, ExitStatus, Stop, Verdict};
 
 const LABEL: &str = "command";
 const COMMAND: Owner = Owner::Task(0);
+const LEFT: &str = "note: ended what the command left behind";
 
 /// Runs the command to its end and tells the keeper how it ended, if it ended by itself; then the exit is `Passed`
 /// whatever that was. `note` takes lines for people.
@@ -116,6 +117,9 @@ impl CommandHands<'_> {
 
     fn finish(mut self, until: Moment) -> Exit {
         let swept = self.tree.sweep_all(until);
+        if !swept.found.is_empty() {
+            (self.note)(&format!("{LEFT}: {}", swept.found.join(", ")));
+        }
         let mut exit = match self.verdict {
             Some(Verdict::Passed) => self.ended(ExitStatus::Code(0)),
             Some(Verdict::Failed(Cause::Exit(status))) => self.ended(status),
@@ -189,7 +193,7 @@ impl Hands for CommandHands<'_> {
             }
             for gone in self.tree.poll().into_iter().filter(|gone| gone.owner == COMMAND) {
                 if !gone.leftovers.is_empty() {
-                    (self.note)(&format!("note: ended what the command left behind: {}", gone.leftovers.join(", ")));
+                    (self.note)(&format!("{LEFT}: {}", gone.leftovers.join(", ")));
                 }
                 self.inbox.push_back(Input::Ended(
                     0,

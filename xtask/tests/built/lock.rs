@@ -143,7 +143,7 @@ fn both_waits_share_one_budget_and_a_failure_frees_the_folder() {
     assert_eq!(held.expect_err("the machine is held").exit(), Exit::NoLock);
     let news = news(&events);
     let machine = news.iter().find(|(scope, ..)| *scope == "workstation").expect("it waited for the machine");
-    assert!(machine.2 >= Duration::from_secs(1), "a budget of its own: {news:?}");
+    assert!(machine.2 >= Duration::from_millis(500), "a budget of its own: {news:?}");
     let _free = Caller::new("ci", Duration::from_secs(5)).acquire(ports.first + 1).expect("free again");
 }
 
@@ -159,6 +159,27 @@ fn both_locks_say_how_far_the_run_is() {
         caller.acquire(port).expect_err("held");
         assert!(caller.said.borrow()[0].contains("3 of 7 tasks done"), "{:?}", caller.said);
     }
+}
+
+#[test]
+fn a_holder_that_takes_the_port_for_another_lock_is_waited_for_and_told_apart() {
+    let ports = Ports::take(2);
+    let machine = Caller::new("ci", LONG).acquire(ports.first).expect("free");
+    let wanted = (ports.first, ports.first + 1);
+    let (refused, events) = acquire_both(wanted, &identity("local"), Duration::from_millis(300));
+    assert_eq!(refused.expect_err("a holder all the same").exit(), Exit::NoLock);
+    let why = "it holds the port as a workstation lock, not as the worktree lock";
+    assert!(news(&events)[0].1.contains(why), "{events:?}");
+    assert!(matches!(&events[0], Event::Queued { note: Some(note), .. } if note.contains(why)), "{events:?}");
+    drop(machine);
+    let (held, _) = acquire_both(wanted, &identity("local"), LONG);
+    let held = held.expect("its turn");
+    let caller = Caller::new("other", Duration::ZERO);
+    let refused = caller.acquire(ports.first).expect_err("a holder all the same");
+    assert_eq!(refused.exit(), Exit::NoLock);
+    let why = "it holds the port as a worktree lock, not as the workstation lock";
+    assert!(refused.to_string().contains(why) && caller.said.borrow().concat().contains(why), "{refused}");
+    drop(held);
 }
 
 #[test]

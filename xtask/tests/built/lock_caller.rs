@@ -18,7 +18,7 @@ pub fn identity(caller: &str) -> Identity {
         folder: "/srv/orders".to_owned(),
         commit: None,
         command: "cargo xtask verify".to_owned(),
-        deadline: Duration::from_secs(3600),
+        longest: Duration::from_secs(3600),
     }
 }
 

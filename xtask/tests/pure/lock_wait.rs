@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use xtask::lock::Scope;
 use xtask::lock::banner::{self, Asking, Claim};
 use xtask::lock::news::{self, Scene};
 use xtask::lock::port::{PortError, Ports};
+use xtask::lock::status::State;
 use xtask::lock::stranger;
 use xtask::lock::wait::{Accepted, Failure, News, Seen, Step, Stranger, Wait, next_in_line};
 use xtask::time::Moment;
@@ -753,6 +755,37 @@ fn two_folders_on_one_port_are_told_why_they_wait() {
     assert!(lines.contains("it holds another folder, /srv/web, that shares port 28777 with /srv/orders"), "{lines}");
     let same = Claim { folder: Some("/srv/orders".to_owned()), ..other };
     assert!(!told(same, false, &here).join("\n").contains("another folder"));
+}
+
+#[test]
+fn a_holder_that_takes_the_port_for_another_lock_is_no_neighbour_in_a_folder() {
+    let theirs = Claim { scope: Some("worktree".to_owned()), folder: Some("/srv/web".to_owned()), ..holder() };
+    let lines = told(theirs.clone(), false, &scene()).join("\n");
+    assert!(
+        lines.contains("it holds the port as a worktree lock, not as the workstation lock: XTASK_LOCK_PORT"),
+        "{lines}"
+    );
+    assert!(!lines.contains("take turns"), "{lines}");
+    assert!(
+        news::spent(&scene(), Some(&theirs), &[]).join("\n").contains("note     it holds the port as a worktree lock")
+    );
+    let here = Scene { scope: "worktree", port: 28_777, folder: "/srv/web", ..scene() };
+    let lines = told(holder(), false, &here).join("\n");
+    assert!(lines.contains("it holds the port as a workstation lock, not as the worktree lock"), "{lines}");
+    // One that does not say which is believed to hold what it is asked about.
+    let mute = Claim { scope: None, ..theirs };
+    assert!(!told(mute, false, &scene()).join("\n").contains("it holds"));
+}
+
+#[test]
+fn a_look_claims_nothing_that_the_holder_does_not_say() {
+    let look = |holder: Claim| State::Held { holder: Box::new(holder) }.lines(Scope::Workstation);
+    assert_eq!(look(Claim::default()), ["held by a version of xtask that says no more"]);
+    let silent = Claim { waiting: None, ..holder() };
+    assert!(!look(silent).join("\n").contains("wait"), "{:?}", look(holder()));
+    assert_eq!(look(Claim { waiting: Some(0), ..holder() }).last().expect("lines"), "nobody waits for it");
+    let theirs = Claim { scope: Some("worktree".to_owned()), ..holder() };
+    assert!(look(theirs).join("\n").contains("it holds the port as a worktree lock, not as the workstation lock"));
 }
 
 #[test]

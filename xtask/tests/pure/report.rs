@@ -307,6 +307,7 @@ pub fn waited() -> Vec<(u64, Event)> {
             waiting_since_ms: Some(BEGAN_MS - 96_000),
             ..Claim::default()
         })),
+        note: None,
         text: vec![
             format!(
                 "workstation lock 127.0.0.1:28599 is held since 14:02:10 by one that says it is ci, root in Ubuntu-ci, \

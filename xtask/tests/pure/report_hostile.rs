@@ -54,6 +54,7 @@ fn hostile_run() -> Vec<(u64, Event)> {
                 scope,
                 port,
                 holder: Some(holder.clone()),
+                note: Some(HOSTILE.to_owned()),
                 text: vec![HOSTILE.to_owned(), "  ::error::no".to_owned()],
                 waited,
                 budget,

@@ -106,6 +106,7 @@ fn waiting_is_one_block() {
                     scope: scope.clone(),
                     port: *port,
                     holder: None,
+                    note: None,
                     text,
                     waited: *waited,
                     budget: *budget,
