@@ -256,11 +256,25 @@ pub fn acquire(
     Err(match failure {
         Failure::Cancelled(stop) => NotHeld::Cancelled(stop),
         Failure::Spent => {
-            NotHeld::BudgetSpent { text: news::spent(&scene(now), wait.holder(), &wait.behind(now.monotonic)) }
+            let mut text = news::spent(&scene(now), wait.holder(), &wait.behind(now.monotonic));
+            // Where nobody has said who it is, the kernel may know.
+            let nobody = wait.holder().is_none();
+            text.extend(listener(port).filter(|_| nobody).into_iter().flatten());
+            NotHeld::BudgetSpent { text }
         }
         Failure::Nested(run) => NotHeld::Nested { scope, run, who: wait.holder().map(news::who).unwrap_or_default() },
         Failure::Stranger(how) => NotHeld::Foreign { text: foreign(scope, port, &how) },
     })
+}
+
+// Who listens on the port, as far as it can be seen from here.
+fn listener(port: u16) -> Option<Vec<String>> {
+    let found = stranger::listener(port)?;
+    let mut text = vec![format!("listener  {} on {}", stranger::names(&found.owners, found.uid), found.local)];
+    if found.owners.is_empty() {
+        text.push(format!("find it   in that distribution, or as that user: ss -ltnp 'sport = :{port}'"));
+    }
+    Some(text)
 }
 
 // Who the stranger is, as far as it can be seen from here, and what to do.
@@ -274,18 +288,10 @@ fn foreign(scope: Scope, port: u16, how: &Stranger) -> Vec<String> {
         Stranger::Elsewhere => "heard     nothing for 2s, twice".to_owned(),
         Stranger::NotListening => format!("seen      for 2s: {}", stranger::taken_by(port)),
     });
-    match (how, stranger::listener(port)) {
-        (Stranger::NotListening, _) => {}
-        (_, Some(found)) => {
-            text.push(format!("listener  {} on {}", stranger::names(&found.owners, found.uid), found.local));
-            if found.owners.is_empty() {
-                text.push(format!("find it   in that distribution, or as that user: ss -ltnp 'sport = :{port}'"));
-            }
-        }
-        (_, None) => text.push(
-            "listener  none is visible in this system: where WSL mirrors the network of Windows, it is a program of Windows"
-                .to_owned(),
-        ),
+    let none = "listener  none is visible in this system: where WSL mirrors the network of Windows, it is a program of Windows";
+    match how {
+        Stranger::NotListening => {}
+        _ => text.extend(listener(port).unwrap_or_else(|| vec![none.to_owned()])),
     }
     text.push("nothing   was run; without the lock two runs could share this machine".to_owned());
     text.push(

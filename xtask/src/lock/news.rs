@@ -144,15 +144,15 @@ pub fn spent(scene: &Scene, holder: Option<&Claim>, behind: &[(&Claim, Duration)
     if let Some(claim) = holder {
         let who = Some(who(claim)).filter(|who| !who.is_empty()).unwrap_or_else(|| "says nothing of itself".to_owned());
         let free = claim.free_at_ms.map(|free| format!("; free at {} at the latest", utc_clock(free)));
-        lines.push(format!("holder   {who}{}{}", since(claim), free.unwrap_or_default()));
-        lines.extend(elsewhere(claim, scope).map(|note| format!("note     {note}")));
+        lines.push(format!("holder    {who}{}{}", since(claim), free.unwrap_or_default()));
+        lines.extend(elsewhere(claim, scope).map(|note| format!("note      {note}")));
     }
     if behind.len() > 1 {
         let one = |(claim, time): &(&Claim, Duration)| {
             let name = claim.run.as_deref().or(claim.caller.as_deref()).unwrap_or("somebody");
             format!("{name} {}", Human(whole(*time)))
         };
-        lines.push(format!("waited   behind {}", behind.iter().map(one).collect::<Vec<_>>().join(", then ")));
+        lines.push(format!("waited    behind {}", behind.iter().map(one).collect::<Vec<_>>().join(", then ")));
     }
     lines
 }

@@ -2,20 +2,16 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::lock::banner::Claim;
 use crate::lock::stranger::{self, Listener};
-use crate::lock::wait::{Failure, News, Step, Wait};
+use crate::lock::wait::{Failure, LOOK, News, Step, Wait};
 use crate::lock::waiter::{Hands, StopAsked};
 use crate::lock::{Scope, news};
 use crate::sys;
 use crate::time::utc_clock;
-
-/// Long enough for a program that is silent twice.
-const LOOK: Duration = Duration::from_secs(6);
 
 /// What is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -89,9 +89,11 @@ fn table() -> Option<Vec<Row>> {
 }
 
 fn reaches(row: &Row, port: u16) -> bool {
-    row.state == LISTEN
-        && row.local.port() == port
-        && (row.local.ip().is_unspecified() || row.local.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST))
+    row.state == LISTEN && row.local.port() == port && is_ours(row.local.ip())
+}
+
+fn is_ours(ip: IpAddr) -> bool {
+    ip.is_unspecified() || ip == IpAddr::V4(Ipv4Addr::LOCALHOST)
 }
 
 /// Whether the program at `port` has accepted the connection that comes from our port `mine`.
@@ -154,8 +156,68 @@ pub fn taken_by(port: u16) -> String {
             format!("a closed connection to {} keeps it for up to a minute (TIME_WAIT)", row.remote)
         }
         Some(row) => format!("the rest of a connection to {} keeps it", row.remote),
-        None => "a program has bound it and does not listen (see: ss -Htanp state unconnected)".to_owned(),
+        None => {
+            let who = bound(port).map(|(inode, uid)| format!(": {}", names(&owners(inode), uid)));
+            format!("a program has bound it and does not listen{}", who.unwrap_or_default())
+        }
     }
+}
+
+// The socket that is bound to the port and does nothing else: its inode and user. No file of /proc has it; the kernel
+// tells it over netlink alone, since Linux 6.8.
+#[cfg(target_os = "linux")]
+fn bound(port: u16) -> Option<(u64, u32)> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+    use nix::unistd::{read, write};
+    // Numbers of linux/netlink.h, sock_diag.h and inet_diag.h.
+    const SOCK_DIAG_BY_FAMILY: u16 = 20;
+    const REQUEST_DUMP: u16 = 0x301;
+    const BOUND_INACTIVE: u32 = 1 << 13;
+    let (flags, protocol) = (SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, SockProtocol::NetlinkSockDiag);
+    let ask = |family: i32| {
+        let socket = socket(AddressFamily::Netlink, SockType::Datagram, flags, protocol).ok()?;
+        // A header (length, type, flags, number, port) and an inet_diag_req_v2, which goes on with zeroes: any address.
+        let mut request = Vec::from(72_u32.to_ne_bytes());
+        request.extend([SOCK_DIAG_BY_FAMILY, REQUEST_DUMP].map(u16::to_ne_bytes).concat());
+        request.extend([1_u32, 0].map(u32::to_ne_bytes).concat());
+        request.extend([family as u8, nix::libc::IPPROTO_TCP as u8, 0, 0]);
+        request.extend(BOUND_INACTIVE.to_ne_bytes());
+        request.extend(port.to_be_bytes());
+        request.resize(72, 0);
+        write(&socket, &request).ok()?;
+        let mut answer = vec![0; 32 * 1024];
+        // The answer is there at once, in one part or several.
+        while let Ok(count) = read(&socket, &mut answer) {
+            let mut rest = &answer[..count];
+            while let Some(size) = word(rest, 0).map(|size| size as usize).filter(|size| *size >= 16) {
+                if rest.get(4..6)? != SOCK_DIAG_BY_FAMILY.to_ne_bytes() {
+                    return None; // the end, or an error
+                }
+                // inet_diag_msg: the port and, from byte 8 on, the address in network order; at the end user and inode.
+                let message = rest.get(16..size)?;
+                let ip = match family {
+                    nix::libc::AF_INET => IpAddr::V4(<[u8; 4]>::try_from(message.get(8..12)?).ok()?.into()),
+                    _ => Ipv6Addr::from(<[u8; 16]>::try_from(message.get(8..24)?).ok()?).to_canonical(),
+                };
+                if message.get(4..6)? == port.to_be_bytes() && is_ours(ip) {
+                    return Some((u64::from(word(message, 68)?), word(message, 64)?));
+                }
+                rest = rest.get(size.next_multiple_of(4)..).unwrap_or_default();
+            }
+        }
+        None
+    };
+    ask(nix::libc::AF_INET).or_else(|| ask(nix::libc::AF_INET6))
+}
+
+#[cfg(target_os = "linux")]
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn bound(_port: u16) -> Option<(u64, u32)> {
+    None
 }
 
 /// The processes and the user, for people: `node (pid 7712), user build`.

@@ -28,7 +28,10 @@ const RESETS: u32 = 6;
 
 // The longest pause of the fallback.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-// What one may look at the holder where the budget is spent before that was possible, to say who it is.
+/// How long one may look where the budget is spent before it was known who is there: enough for a program that is silent
+/// twice. "Too late" and "not xtask" are different answers, and one try has to find out too which it is.
+pub const LOOK: Duration = Duration::from_secs(6);
+// How long each step of such a look is at most, so that a holder that does not answer is known sooner.
 const GLANCE: Duration = Duration::from_millis(500);
 // Two lines about the port are at least so far apart.
 const QUIET: Duration = Duration::from_secs(1);
@@ -153,7 +156,7 @@ pub struct Wait {
     // What is known of the other side.
     holder: Option<Claim>,
     looked: bool,
-    tried: bool,
+    look_end: Option<Moment>,
     // Against strangers.
     refused_since: Option<Moment>,
     refusals: u32,
@@ -184,7 +187,7 @@ impl Wait {
             ask_at: began,
             holder: None,
             looked: false,
-            tried: false,
+            look_end: None,
             refused_since: None,
             refusals: 0,
             silences: 0,
@@ -221,7 +224,8 @@ impl Wait {
         if let Some(stop) = stop {
             return (Step::Fail(Failure::Cancelled(stop)), None);
         }
-        let first = !std::mem::replace(&mut self.tried, true);
+        let first = self.look_end.is_none();
+        self.look_end.get_or_insert(self.end.max(now + LOOK));
         match seen {
             Seen::Won if now > self.end && !(first && self.once) => (Step::Fail(Failure::Spent), None),
             Seen::Won => (Step::Keep, None),
@@ -278,7 +282,6 @@ impl Wait {
     fn hung_up(&mut self, now: Moment, reset: bool) -> Step {
         let lasted = self.connected.take().map_or(Duration::ZERO, |since| now.since(since));
         let greeted = std::mem::take(&mut self.greeted);
-        self.looked = true;
         if !greeted {
             // A holder that dies resets what it had not yet answered, and so may the next one; it never says good-bye
             // without a banner.
@@ -302,7 +305,7 @@ impl Wait {
     }
 
     fn refused(&mut self, now: Moment) -> Step {
-        (self.looked, self.connected) = (true, None);
+        self.connected = None;
         let since = *self.refused_since.get_or_insert(now);
         self.refusals += 1;
         if now.since(since) >= SILENCE && self.refusals >= REFUSALS {
@@ -331,17 +334,20 @@ impl Wait {
         let waited = self.connected.map_or(Duration::ZERO, |since| now.since(since));
         let mut news = None;
         if !self.greeted {
-            self.looked |= now >= self.end;
             match accepted {
                 Accepted::Yes | Accepted::Nowhere if waited >= SILENCE => {
                     // One that was stopped just after it took a connection takes no second one.
-                    (self.looked, self.silences) = (true, self.silences + 1);
+                    self.silences += 1;
                     if self.silences >= SILENCES {
                         let elsewhere = accepted == Accepted::Nowhere;
                         let how = if elsewhere { Stranger::Elsewhere } else { Stranger::Silent };
                         return (Step::Fail(Failure::Stranger(how)), None);
                     }
                     self.connected = None;
+                }
+                // The step was cut short by the end of the budget.
+                Accepted::Yes | Accepted::Nowhere if !self.is_spent(now) => {
+                    return (Step::Hear(self.cut(now, SILENCE - waited)), None);
                 }
                 Accepted::Yes | Accepted::Nowhere => {}
                 Accepted::No | Accepted::Unknown => {
@@ -353,16 +359,16 @@ impl Wait {
         if self.is_spent(now) { (Step::Fail(Failure::Spent), news) } else { (Step::Try, news) }
     }
 
-    // The budget is spent; but whoever is there was looked at once, so that the last line can say who it is.
+    // The budget is spent; but it is known who is there, as far as a look can tell.
     fn is_spent(&self, now: Moment) -> bool {
-        now >= self.end && self.looked
+        now >= self.end && (self.looked || self.look_end.is_some_and(|end| now >= end))
     }
 
     fn hear(&self, now: Moment) -> Step {
         Step::Hear(self.cut(now, RETRY).min(self.ask_at.max(now)))
     }
 
-    // So long from now, but not past the end of the budget, or of the one glance that is owed to people.
+    // So long from now, but not past the end of the budget, or of a glance where it is not known yet who is there.
     fn cut(&self, now: Moment, length: Duration) -> Moment {
         let end = if self.looked { self.end } else { self.end.max(now + GLANCE) };
         (now + length).min(end)

@@ -65,6 +65,7 @@ fn a_server_that_waits_for_a_request_is_named_after_two_silences() {
     let text = foreign(Caller::new("local", LONG).acquire(port));
     has(&text, "heard     nothing for 2s, twice, on accepted connections");
     has(&text, &format!("on 0.0.0.0:{}", port));
+    has(&foreign(Caller::new("local", Duration::ZERO).acquire(port)), "heard     nothing for 2s, twice");
 }
 
 #[test]
@@ -90,6 +91,8 @@ fn a_program_that_takes_and_closes_is_not_asked_in_a_loop() {
     });
     has(&foreign(Caller::new("local", LONG).acquire(ports.first)), "it takes connections and ends them");
     assert!(count.load(std::sync::atomic::Ordering::Relaxed) <= 3, "{count:?} connections");
+    // One try is no shorter look.
+    has(&foreign(Caller::new("local", Duration::ZERO).acquire(ports.first)), "it takes connections and ends them");
 }
 
 #[test]
@@ -111,6 +114,12 @@ fn a_program_that_never_accepts_is_waited_for_and_both_is_said() {
     let refused = caller.acquire(ports.first).expect_err("taken");
     assert_eq!(refused.exit(), Exit::NoLock, "{refused}");
     has(&caller.said.borrow()[0], "a holder that is stopped or starved, or a program that never accepts");
+    has(&refused.to_string(), &format!("listener  {}", me()));
+    // One try names it too.
+    let refused = Caller::new("local", Duration::ZERO).acquire(ports.first).expect_err("taken");
+    assert_eq!(refused.exit(), Exit::NoLock, "{refused}");
+    has(&refused.to_string(), "a budget of 0s is one try");
+    has(&refused.to_string(), &format!("listener  {}", me()));
 }
 
 #[test]
@@ -121,7 +130,25 @@ fn a_port_that_is_bound_and_does_not_listen_is_named() {
     let begun = Instant::now();
     let text = foreign(Caller::new("local", LONG).acquire(ports.first));
     assert!(begun.elapsed() >= Duration::from_secs(2), "two runs that bind at once look like that too");
-    has(&text, "a program has bound it and does not listen");
+    has(&text, &format!("a program has bound it and does not listen: {}", me()));
+    // One try is told the same.
+    has(&foreign(Caller::new("local", Duration::ZERO).acquire(ports.first)), &me());
+}
+
+#[test]
+fn a_socket_of_both_families_that_is_bound_and_does_not_listen_is_named() {
+    // Nobody may keep the port on another address meanwhile.
+    let port = Ports::take(1).first;
+    let socket = Socket::new(Domain::IPV6, Type::STREAM, None).expect("a socket");
+    socket.set_only_v6(false).expect("both");
+    socket.bind(&std::net::SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0).into()).expect("free");
+    has(&foreign(Caller::new("local", Duration::ZERO).acquire(port)), &format!("does not listen: {}", me()));
+}
+
+/// How this program is named among the owners of a port, as far as it matters.
+fn me() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").expect("a name");
+    format!("{} (pid {})", name.trim(), std::process::id())
 }
 
 #[test]

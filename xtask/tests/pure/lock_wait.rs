@@ -8,7 +8,7 @@ use xtask::lock::news::{self, Scene};
 use xtask::lock::port::{PortError, Ports};
 use xtask::lock::status::State;
 use xtask::lock::stranger;
-use xtask::lock::wait::{Accepted, Failure, News, Seen, Step, Stranger, Wait, next_in_line};
+use xtask::lock::wait::{Accepted, Failure, LOOK, News, Seen, Step, Stranger, Wait, next_in_line};
 use xtask::time::Moment;
 use xtask::verdict::Stop;
 
@@ -200,12 +200,54 @@ fn a_budget_of_nothing_is_one_try_and_one_glance() {
         0,
         "20 busy -> connect 520\n21 connected -> hear 521\n521 quiet not-accepted -> fail spent, says not accepted",
     );
-    check(0, "20 busy -> connect 520\n21 connected -> hear 521\n521 quiet accepted -> fail spent");
+    // Who is no holder is looked at until it is known: that is another answer than "too late".
+    check(
+        0,
+        "
+        20 busy -> connect 520
+        21 connected -> hear 521
+        521 quiet accepted -> hear 1021
+        1021 quiet accepted -> hear 1521
+        1521 quiet accepted -> hear 2021
+        2021 quiet accepted -> try
+        2022 busy -> connect 2522
+        2023 connected -> hear 2523
+        2523 quiet accepted -> hear 3023
+        3023 quiet accepted -> hear 3523
+        3523 quiet accepted -> hear 4023
+        4023 quiet accepted -> fail silent",
+    );
+    check(
+        0,
+        "20 busy -> connect 520\n21 connected -> hear 521\n521 quiet accepted -> hear 1021\n900 banner a -> fail spent, says held by a",
+    );
     check(0, "20 busy -> connect 520\n21 connected -> hear 521\n22 bytes HTTP/1.1 -> fail said HTTP/1.1");
     check(0, "20 busy -> connect 520\n21 connected -> hear 521\n22 banner outer -> fail nested outer");
-    check(0, "20 busy -> connect 520\n21 refused -> fail spent");
+    check(0, "20 busy -> connect 520\n21 refused -> pause\n 24 passed -> try\n 25 won -> fail spent");
     check(0, "20 busy -> connect 520\n520 no-answer -> fail spent, says full");
-    check(0, "20 busy -> connect 520\n21 connected -> hear 521\n22 reset -> fail spent");
+    let hangs_up = "20 busy -> connect 520\n21 connected -> hear 521\n22 closed -> try\n23 busy -> connect 523\n\
+                    24 connected -> hear 524\n";
+    check(0, &format!("{hangs_up}25 closed -> fail hangsup"));
+    check(0, &format!("{hangs_up}25 banner a -> fail spent, says held by a"));
+    // And not for ever: 6 s from the first try, or from the end of the budget.
+    check(0, &format!("{hangs_up}25 reset -> try\n6019 busy -> pause\n6020 passed -> fail spent"));
+}
+
+#[test]
+fn a_short_budget_looks_on_until_it_is_known_who_is_there() {
+    let refused =
+        "0 busy -> connect 500\n1 refused -> pause\n300 passed -> try\n301 busy -> connect 801\n302 refused -> pause\n";
+    check(300, refused);
+    // Whoever was known once is not looked at any more.
+    check(
+        3_000,
+        "
+        0 busy -> connect 500
+        1 connected -> hear 2001
+        2 banner a -> hear 3000, says held by a
+        2999 closed -> try
+        3000 busy -> fail spent",
+    );
 }
 
 #[test]
@@ -499,7 +541,8 @@ fn simulate(world: World, budget_ms: u64, seed: u64) -> u64 {
         let seen = match step {
             Step::Keep => panic!("kept what was never won: {world:?}, seed {seed}"),
             Step::Fail(Failure::Spent) => {
-                assert!(now >= end && now < end + glance + Duration::from_millis(10), "{world:?}, seed {seed}");
+                let most = end.max(at(0) + LOOK) + glance + Duration::from_millis(10);
+                assert!(now >= end && now < most, "{world:?}, seed {seed}");
                 return steps;
             }
             Step::Fail(failure) => {
@@ -767,7 +810,7 @@ fn a_holder_that_takes_the_port_for_another_lock_is_no_neighbour_in_a_folder() {
     );
     assert!(!lines.contains("take turns"), "{lines}");
     assert!(
-        news::spent(&scene(), Some(&theirs), &[]).join("\n").contains("note     it holds the port as a worktree lock")
+        news::spent(&scene(), Some(&theirs), &[]).join("\n").contains("note      it holds the port as a worktree lock")
     );
     let here = Scene { scope: "worktree", port: 28_777, folder: "/srv/web", ..scene() };
     let lines = told(holder(), false, &here).join("\n");
@@ -797,7 +840,7 @@ fn the_last_line_of_a_spent_budget_says_who_it_was() {
         lines.starts_with("the workstation lock 127.0.0.1:28599 did not come free within 10m; nothing was run"),
         "{lines}"
     );
-    assert!(lines.contains("waited   behind r-1 22s, then r-2 9s"), "{lines}");
+    assert!(lines.contains("waited    behind r-1 22s, then r-2 9s"), "{lines}");
     let once = Scene { budget: Duration::ZERO, ..scene() };
     assert!(news::spent(&once, None, &[])[0].contains("a budget of 0s is one try"));
 }
