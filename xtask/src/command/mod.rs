@@ -17,22 +17,19 @@ pub mod verify;
 
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::archive;
 use crate::plan::{Machine, Selection};
 use crate::process::affinity::Cpus;
-use crate::receipt::statement::Extent;
+use crate::receipt::past::Past;
 use crate::repo::Repo;
-use crate::report::Past;
 use crate::run::outputs;
 use crate::suite::Task;
-use crate::verdict::Word;
 use preflight::Ready;
 
-/// How many receipts the usual duration of a task is taken from.
+/// How many receipts are looked at for usual durations, at most.
 const HISTORY: usize = 20;
 
 /// A line for people. A closed stderr stops nobody: the run and its receipt matter more than the words about it.
@@ -63,34 +60,24 @@ pub fn pool() -> Vec<usize> {
 
 /// How long tasks and runs took in the newest receipts of this checkout.
 pub fn history(root: &Path) -> Past {
-    let mut past = Past::default();
-    for receipt in archive::newest(root, HISTORY).into_iter().rev() {
-        let run = receipt.predicate;
-        if run.result == Word::Passed && run.extent == Extent::Whole {
-            past.runs.push(Duration::from_millis(run.run_ms));
-        }
-        for task in run.tasks.into_iter().filter(|task| task.verdict == Word::Passed) {
-            past.tasks.entry(task.name).or_default().push(Duration::from_millis(task.took_ms));
-        }
-    }
-    past
+    Past::of(archive::list(root).into_iter().take(HISTORY).filter_map(|path| archive::read(&path).ok()))
 }
 
 /// Everything that must hold before anybody queues, for a suite that has been read. The error names all that does not.
-pub fn ready(repo: &Repo, suite_path: &str, suite_text: &str, selection: &Selection) -> anyhow::Result<(Ready, Past)> {
-    let past = history(&repo.root);
-    let usual = past.tasks.iter().map(|(task, took)| {
-        let mut sorted = took.clone();
-        sorted.sort_unstable();
-        (task.clone(), sorted[sorted.len() / 2])
-    });
-    let machine = Machine { cpus: pool().len(), usual: usual.collect() };
+pub fn ready(
+    repo: &Repo,
+    suite_path: &str,
+    suite_text: &str,
+    selection: &Selection,
+    past: &Past,
+) -> anyhow::Result<Ready> {
+    let machine = Machine { cpus: pool().len(), usual: past.usual() };
     let search = std::env::var_os("PATH").unwrap_or_default();
     let ready = preflight::check(&repo.root, suite_path, suite_text, selection, &machine, &search);
     let ready = ready.map_err(|errors| anyhow::anyhow!("{}", errors.trim_end()))?;
     let wrong = wrong_outputs(repo, suite_path, &ready)?;
     anyhow::ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    Ok((ready, past))
+    Ok(ready)
 }
 
 // Outputs are removed before their task: none may be a file that git keeps, or lie outside of the repository.

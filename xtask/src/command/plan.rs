@@ -32,7 +32,8 @@ pub struct Request {
 pub fn run(request: &Request) -> anyhow::Result<Exit> {
     let repo = Repo::find(&std::env::current_dir().context("there is no current folder")?)?;
     let (path, text) = super::read_suite(&repo.root, &request.suite)?;
-    let (ready, _) = super::ready(&repo, &path, &text, &request.selection)?;
+    let past = super::history(&repo.root);
+    let ready = super::ready(&repo, &path, &text, &request.selection, &past)?;
     let (suite, plan) = (&ready.suite, &ready.plan);
     let mut all = checks(suite, plan);
     all.extend(ready.notes.iter().map(|note| Check::new(Status::Note, note.clone())));

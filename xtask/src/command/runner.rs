@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -16,7 +17,7 @@ use crate::process::{MARK, ProcessTree};
 use crate::receipt::build::{Facts, LOGS, build};
 use crate::receipt::statement::{Program, Receipt, Service};
 use crate::repo::{Repo, Snapshot, SnapshotError};
-use crate::report::{Past, Scene};
+use crate::report::Scene;
 use crate::run::Observer as _;
 use crate::run::hands::{RunnerHands, Work};
 use crate::run::lifeline::Lifeline;
@@ -56,17 +57,18 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
         Order::Suite(order) => *order,
         Order::Command(order) => return run::command::run(&order, &env(false)?, lifeline, &mut super::say),
     };
-    let repo = Repo::find(&order.root)?;
-    let (ready, past) = super::ready(&repo, &order.suite_path, &order.suite_text, &order.selection)?;
-    let scene = scene(&order, &ready, &past);
-    let mut show = Show::new(order.surface, scene, &order.root);
+    let program = std::thread::spawn(this_program);
+    let repo = Repo::told(order.root.clone(), order.git.clone(), order.commit.clone());
+    let ready = super::ready(&repo, &order.suite_path, &order.suite_text, &order.selection, &order.past)?;
+    let mut show = Show::new(order.surface, scene(&order, &ready), &order.root);
     let env = env(order.caller == Caller::Release)?;
-    Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show: &mut show }.run(lifeline)
+    Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show: &mut show, program: Some(program) }
+        .run(lifeline)
 }
 
-fn scene(order: &SuiteOrder, ready: &Ready, past: &Past) -> Scene {
+fn scene(order: &SuiteOrder, ready: &Ready) -> Scene {
     let names = (order.command.as_str(), order.suite_path.as_str());
-    let mut scene = Scene::new(names, (&ready.suite, &ready.plan), past, order.requested);
+    let mut scene = Scene::new(names, (&ready.suite, &ready.plan), &order.past, order.requested);
     scene.outer = order.outer;
     scene.queue_budget = order.queue_budget;
     scene
@@ -79,6 +81,8 @@ struct Runner<'a> {
     ready: &'a Ready,
     env: Environment,
     show: &'a mut Show,
+    // Hashed meanwhile.
+    program: Option<JoinHandle<Program>>,
 }
 
 impl Runner<'_> {
@@ -135,7 +139,7 @@ impl Runner<'_> {
             compared,
             services,
             toolchain: toolchain.wait(),
-            xtask: this_program(),
+            xtask: self.program.take().and_then(|hash| hash.join().ok()).unwrap_or_else(this_program),
         };
         self.conclude(&facts, end)
     }

@@ -87,7 +87,8 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
 pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     let ports = Ports::from_env()?;
     let (suite_path, suite_text) = super::read_suite(&repo.root, &request.suite)?;
-    let (ready, past) = super::ready(repo, &suite_path, &suite_text, &request.selection)?;
+    let past = super::history(&repo.root);
+    let ready = super::ready(repo, &suite_path, &suite_text, &request.selection, &past)?;
     let budget = request.queue.unwrap_or(ready.suite.run.queue);
     let outer = super::outer::check(&ready.suite.run, budget, request.outer, &suite_path)?;
     for text in &ready.notes {
@@ -95,7 +96,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     }
 
     let run = RunId::new(request.begun.wall_ms / 1000, sys::random()?);
-    let commit = repo.head()?;
+    let commit = repo.head.clone();
     let worktree = ports.worktree_for(&repo.root).context("the work tree's folder cannot be looked at")?;
     let names = (request.command.as_str(), suite_path.as_str());
     let mut scene = Scene::new(names, (&ready.suite, &ready.plan), &past, request.begun);
@@ -145,6 +146,9 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         run: run.clone(),
         caller: request.caller,
         root: repo.root.clone(),
+        git: repo.git.clone(),
+        commit: commit.clone(),
+        past,
         suite_path: suite_path.clone(),
         suite_text: suite_text.clone(),
         selection: request.selection.clone(),

@@ -8,8 +8,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use nix::unistd::{AccessFlags, access};
+use serde::{Deserialize, Serialize};
 use xshell::{Shell, cmd};
 
+use snapshot::line;
 pub use snapshot::{Snapshot, SnapshotError};
 
 /// Variables by which git's answers would be those of another repository (`git rev-parse --local-env-vars`, git 2.47).
@@ -47,9 +50,22 @@ const KEPT_VARIABLES: [&str; 6] = [
 pub struct Repo {
     /// Its root, absolute.
     pub root: PathBuf,
-    git_dir: PathBuf,
-    objects: PathBuf,
+    /// HEAD in full when the work tree was found; none in a repository without a commit.
+    pub head: Option<String>,
+    /// Where git keeps it.
+    pub git: GitFolders,
+    program: PathBuf,
     env: Vec<(OsString, OsString)>,
+}
+
+/// Where git keeps a repository, absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GitFolders {
+    /// What belongs to this work tree.
+    pub folder: PathBuf,
+    /// The objects.
+    pub objects: PathBuf,
 }
 
 /// An object as git stores it.
@@ -68,25 +84,31 @@ impl Repo {
     pub fn find(folder: &Path) -> anyhow::Result<Self> {
         let sh = Shell::new()?;
         sh.change_dir(folder);
-        let env = environment();
-        let questions = ["--show-toplevel", "--absolute-git-dir", "--git-path", "objects"];
-        let out = cmd!(sh, "git rev-parse {questions...}").env_clear().envs(env.clone()).quiet().ignore_status();
+        let (program, env) = (program(), environment());
+        let questions =
+            ["--show-toplevel", "--absolute-git-dir", "--git-path", "objects", "--revs-only", "HEAD^{commit}"];
+        let out = cmd!(sh, "{program} rev-parse {questions...}").env_clear().envs(env.clone()).quiet().ignore_status();
         let out = out.output().context("git cannot be run: is it installed and on PATH?")?;
         if !out.status.success() {
             let why = String::from_utf8_lossy(&out.stderr);
             bail!("no git work tree around {}: {}", folder.display(), why.trim());
         }
         let lines: Vec<&[u8]> = out.stdout.strip_suffix(b"\n").unwrap_or(&out.stdout).split(|&b| b == b'\n').collect();
-        let [root, git_dir, objects] = lines[..] else {
-            bail!("the path of the git work tree around {} has a line break in it", folder.display());
+        let (root, git_dir, objects, head) = match lines[..] {
+            [root, git_dir, objects] => (root, git_dir, objects, None),
+            [root, git_dir, objects, head] if head.iter().all(u8::is_ascii_hexdigit) => {
+                (root, git_dir, objects, Some(line(head)))
+            }
+            _ => bail!("the path of the git work tree around {} has a line break in it", folder.display()),
         };
         let path = |bytes: &[u8]| folder.join(OsStr::from_bytes(bytes));
-        Ok(Self { root: path(root), git_dir: path(git_dir), objects: path(objects), env })
+        let git = GitFolders { folder: path(git_dir), objects: path(objects) };
+        Ok(Self { root: path(root), head, git, program, env })
     }
 
-    /// HEAD in full; none in a repository without a commit.
-    pub fn head(&self) -> anyhow::Result<Option<String>> {
-        Ok(self.objects(&["HEAD^{commit}"])?.swap_remove(0).map(|commit| commit.id))
+    /// One that another process has found and told of.
+    pub fn told(root: PathBuf, git: GitFolders, head: Option<String>) -> Self {
+        Self { root, head, git, program: program(), env: environment() }
     }
 
     /// The objects of these names (`HEAD`, `v1^{commit}`, `REV:path`), in order; none where a name means nothing. Replace refs
@@ -128,13 +150,23 @@ impl Repo {
     pub fn git(&self, args: &[&str], stdin: &[u8]) -> anyhow::Result<Vec<u8>> {
         let sh = Shell::new()?;
         sh.change_dir(&self.root);
-        let call = cmd!(sh, "git {args...}").env_clear().envs(self.env.clone()).stdin(stdin).quiet().ignore_status();
-        let out = call.output()?;
+        let program = &self.program;
+        let call =
+            cmd!(sh, "{program} {args...}").env_clear().envs(self.env.clone()).stdin(stdin).quiet().ignore_status();
+        let out = call.output().context("git cannot be run")?;
         if !out.status.success() {
             bail!("git {}: {}", args.join(" "), String::from_utf8_lossy(&out.stderr).trim());
         }
         Ok(out.stdout)
     }
+}
+
+// git by its absolute path: for a bare name std forks this process, which takes as long as git's answer.
+fn program() -> PathBuf {
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let mut candidates = std::env::split_paths(&search).filter(|folder| folder.is_absolute()).map(|f| f.join("git"));
+    let fits = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    candidates.find(fits).unwrap_or_else(|| "git".into())
 }
 
 // The environment of our calls of git. Its messages are read by nobody but people, in one language for all logs.

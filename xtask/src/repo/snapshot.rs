@@ -165,7 +165,7 @@ impl Repo {
                 uncommitted.push("(the tree)".to_owned());
             }
         }
-        if seen.modes_differ && !has_mode_bits(&self.git_dir)? {
+        if seen.modes_differ && !has_mode_bits(&self.git.folder)? {
             return Err(anyhow!(
                 "the file system of {} keeps no mode bits, so nobody can tell what is executable: move the checkout to one that does \
                  (under WSL: into the home folder, not /mnt/c)",
@@ -274,7 +274,7 @@ fn text(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-fn line(out: &[u8]) -> String {
+pub(super) fn line(out: &[u8]) -> String {
     String::from_utf8_lossy(out).trim_end().to_owned()
 }
 
@@ -314,9 +314,9 @@ impl<'a> Git<'a> {
             env.push(("GIT_INDEX_FILE".into(), self.scratch.join("index").into()));
             // Trees are written, and go with the scratch folder.
             env.push(("GIT_OBJECT_DIRECTORY".into(), self.scratch.join("objects").into()));
-            env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".into(), quoted(&self.repo.objects)));
+            env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".into(), quoted(&self.repo.git.objects)));
         }
-        let call = cmd("git", CONFIG.iter().chain(args)).dir(&self.repo.root).full_env(env);
+        let call = cmd(&self.repo.program, CONFIG.iter().chain(args)).dir(&self.repo.root).full_env(env);
         let call = call.stdin_bytes(stdin).stdout_capture().stderr_capture().unchecked().before_spawn(|command| {
             std::os::unix::process::CommandExt::process_group(command, 0);
             Ok(())

@@ -42,7 +42,7 @@ impl Repo {
                 reasons.push(format!("{} is a pointer of LFS, not the file itself (git lfs pull)", path.display()));
             }
         }
-        let attributes = self.git_dir.join("info/attributes");
+        let attributes = self.git.folder.join("info/attributes");
         if fs::metadata(&attributes).is_ok_and(|file| file.len() > 0) {
             let path = attributes.display();
             reasons.push(format!("{path} may have files read otherwise than everybody else reads them"));

@@ -19,7 +19,6 @@ pub mod screen;
 pub mod timeline;
 pub mod trace;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use lines::HEARTBEAT;
@@ -27,6 +26,7 @@ pub use screen::{FRAME, Screen, Size};
 
 use crate::name::{Name, TaskName};
 use crate::plan::Plan;
+use crate::receipt::past::Past;
 use crate::suite::Suite;
 use crate::time::Clocks;
 
@@ -100,15 +100,6 @@ pub enum Piece {
     /// The whole log of a task, from this path relative to the repository, each line by `clean::line` and never
     /// more in memory than one line: logs are large.
     Log(String),
-}
-
-/// How long things took in earlier runs that passed, oldest first.
-#[derive(Debug, Clone, Default)]
-pub struct Past {
-    /// Tasks.
-    pub tasks: BTreeMap<TaskName, Vec<Duration>>,
-    /// Runs of the whole suite.
-    pub runs: Vec<Duration>,
 }
 
 /// What the screen has to know of a run beside its events.

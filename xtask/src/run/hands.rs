@@ -70,6 +70,7 @@ pub struct RunnerHands<'a> {
     wakeups: Wakeups,
     lifeline: Lifeline,
     observer: &'a mut dyn Observer,
+    tasks: Vec<&'a Task>,
     seats: Vec<Seat>,
     services: Services,
     inbox: VecDeque<Input>,
@@ -90,6 +91,8 @@ impl<'a> RunnerHands<'a> {
         observer: &'a mut dyn Observer,
     ) -> io::Result<Self> {
         let seats = work.plan.tasks.iter().map(|_| Seat::default()).collect();
+        let task = |name| work.suite.task(name).expect("a plan is made of tasks of its suite");
+        let tasks = work.plan.tasks.iter().map(|planned| task(&planned.name)).collect();
         let env = work.env.clone();
         let place = Place { root: &work.order.root, scratch: work.scratch, logs: &work.logs, env };
         let mut tree = tree;
@@ -100,6 +103,7 @@ impl<'a> RunnerHands<'a> {
             wakeups,
             lifeline,
             observer,
+            tasks,
             seats,
             services,
             inbox: VecDeque::new(),
@@ -154,8 +158,7 @@ impl<'a> RunnerHands<'a> {
     }
 
     fn task(&self, index: usize) -> &'a Task {
-        let name = &self.work.plan.tasks[index].name;
-        self.work.suite.task(name).expect("a plan is made of tasks of its suite")
+        self.tasks[index]
     }
 
     fn start(&mut self, index: usize, slots: &[usize]) {

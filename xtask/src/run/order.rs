@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
+use crate::receipt::past::Past;
+use crate::repo::GitFolders;
 use crate::time::Clocks;
 use crate::verdict::{ExitStatus, Stop};
 
@@ -90,6 +92,12 @@ pub struct SuiteOrder {
     pub caller: Caller,
     /// The repository's root, absolute.
     pub root: PathBuf,
+    /// Where git keeps it.
+    pub git: GitFolders,
+    /// HEAD when it was asked for.
+    pub commit: Option<String>,
+    /// How long things took in earlier runs.
+    pub past: Past,
     /// The suite's path as receipts name it, relative to the root where it lies below it.
     pub suite_path: String,
     /// The suite's text, read once: what the receipt's sha256 is of.

@@ -47,7 +47,7 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     let target = Repo::find(&request.path)?;
     ensure!(target.root != source.repo.root, "{} is the repository to copy from", target.root.display());
     clean(&target, &[], "commit or stash them first, so that you can see what adopt does")?;
-    target.head()?.context("the repository has no commit yet; adopt wants something to compare with")?;
+    target.head.clone().context("the repository has no commit yet; adopt wants something to compare with")?;
     let tracked = tracked(&target)?;
     let update = tracked.contains(program::ADOPTED);
     let read = |path: &str| read(&target.root, path);
@@ -137,7 +137,7 @@ impl Source {
         let parts = ["xtask", "Cargo.lock", "rustfmt.toml", "clippy.toml", "ci", "receipts", ".cargo"];
         let advice = "commit them first, because the copy says which commit it is of";
         clean(&repo, &parts, advice)?;
-        let commit = repo.head()?.context("this repository has no commit yet")?;
+        let commit = repo.head.clone().context("this repository has no commit yet")?;
         let url = repo.git(&["remote", "get-url", "origin"], b"").ok();
         let url = url.map(|url| without_secrets(String::from_utf8_lossy(&url).trim()));
         let folder = repo.root.file_name().map(|name| name.to_string_lossy().into_owned());
