@@ -180,7 +180,7 @@ fn a_repository_without_a_commit_has_a_tree_and_is_not_clean() {
     fs::write(folder.path().join("a"), "x").unwrap();
     let scratch = Folder::new();
     let repo = Repo::find(folder.path()).unwrap();
-    assert_eq!(repo.head().unwrap(), None);
+    assert_eq!(repo.head, None);
     let found = repo.snapshot(scratch.path(), sys::now() + PATIENCE).unwrap();
     assert_eq!((found.commit.clone(), found.uncommitted.as_slice()), (None, &["a".to_owned()][..]));
     assert!(!found.clean() && found.tree.len() == 40);

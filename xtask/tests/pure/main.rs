@@ -9,6 +9,7 @@ mod lock_wait;
 mod names;
 mod order;
 mod outer;
+mod past;
 mod pictures;
 mod plan;
 mod receipt;
