@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statvfs::statvfs;
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 
 use crate::name::RunId;
 use crate::sys;
@@ -39,19 +39,10 @@ pub struct Scratch {
 impl Scratch {
     /// Makes and locks the folder of this run. Errors if no folder can be had; the text says where it was tried.
     pub fn make(run: &RunId) -> Result<Self, String> {
-        let mut reasons = Vec::new();
-        for base in bases(true) {
+        in_a_base(|base| {
             let path = base.join(run.as_str());
-            match prepare(&base).and_then(|()| make_locked(&path)) {
-                Ok(lock) => return Ok(Self { path, _lock: lock }),
-                Err(e) => reasons.push(format!("{}: {e}", base.display())),
-            }
-        }
-        if reasons.is_empty() {
-            let place = if std::env::var_os(PLACE).is_some() { PLACE } else { "TMPDIR" };
-            reasons.push(format!("{place} has to name a folder by an absolute path of at most 35 bytes"));
-        }
-        Err(format!("no scratch folder can be made: {}", reasons.join("; ")))
+            make_locked(&path).map(|lock| Self { path, _lock: lock })
+        })
     }
 
     /// Where it is.
@@ -65,6 +56,12 @@ impl Drop for Scratch {
         // What cannot be removed is told by whoever looks after this process (`remove`).
         let _ = fs::remove_dir_all(&self.path);
     }
+}
+
+/// Whether there is a place for the folder of a run, so that a place which is none is refused before anybody queues. The
+/// error says where it was tried.
+pub fn check() -> Result<(), String> {
+    in_a_base(|base| access(base, AccessFlags::W_OK | AccessFlags::X_OK).map_err(Into::into))
 }
 
 /// Where the folder of this run is, if it has one.
@@ -141,6 +138,21 @@ fn bases(with_room: bool) -> Vec<PathBuf> {
         }
     }
     parents.into_iter().map(|parent| parent.join(&user)).collect()
+}
+
+fn in_a_base<T>(make: impl Fn(&Path) -> io::Result<T>) -> Result<T, String> {
+    let mut reasons = Vec::new();
+    for base in bases(true) {
+        match prepare(&base).and_then(|()| make(&base)) {
+            Ok(made) => return Ok(made),
+            Err(e) => reasons.push(format!("{}: {e}", base.display())),
+        }
+    }
+    if reasons.is_empty() {
+        let place = if std::env::var_os(PLACE).is_some() { PLACE } else { "TMPDIR" };
+        reasons.push(format!("{place} has to name a folder by an absolute path of at most 35 bytes"));
+    }
+    Err(format!("no scratch folder can be made: {}", reasons.join("; ")))
 }
 
 // Others may pass through the folders of root, because a server that refuses to run as root has its files in there; they

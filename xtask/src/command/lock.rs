@@ -15,6 +15,7 @@ use crate::lock::{Identity, Ports, Scope, namespace};
 use crate::name::RunId;
 use crate::repo::Repo;
 use crate::run::order::{CommandOrder, Order};
+use crate::scratch;
 use crate::sys;
 use crate::time::{Clocks, Human};
 use crate::verdict::{Exit, ExitStatus};
@@ -97,6 +98,7 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
     let folder = repo.as_ref().map_or(&here, |repo| &repo.root);
     let search = std::env::var_os("PATH").unwrap_or_default();
     let program = find(&request.command[0], &here, &search).map_err(anyhow::Error::msg)?;
+    scratch::check().map_err(anyhow::Error::msg)?;
     let run = RunId::new(request.begun.wall_ms / 1000, sys::random()?);
     let order = CommandOrder {
         run: run.clone(),

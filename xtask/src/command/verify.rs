@@ -19,7 +19,7 @@ use crate::run::Observer as _;
 use crate::run::order::{Order, SuiteOrder, Surface};
 use crate::time::Clocks;
 use crate::verdict::{Exit, Stop, Word};
-use crate::{archive, sys};
+use crate::{archive, scratch, sys};
 
 use super::say;
 use super::show::{self, Show};
@@ -95,6 +95,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         say(&format!("note: {text}"));
     }
 
+    scratch::check().map_err(anyhow::Error::msg)?;
     let run = RunId::new(request.begun.wall_ms / 1000, sys::random()?);
     let commit = repo.head.clone();
     let worktree = ports.worktree_for(&repo.root).context("the work tree's folder cannot be looked at")?;

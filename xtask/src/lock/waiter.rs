@@ -97,6 +97,8 @@ struct Line {
     mine: u16,
     got: Vec<u8>,
     greeted: bool,
+    // The other side has reset it, and the kernel has told that once already.
+    reset: bool,
 }
 
 fn connect(port: u16, until: Moment, stop: StopAsked) -> (Seen, Option<Line>) {
@@ -110,16 +112,21 @@ fn connect(port: u16, until: Moment, stop: StopAsked) -> (Seen, Option<Line>) {
             other => other.map(|()| (socket, true)),
         }
     };
-    let refused = |e: &io::Error| matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset);
-    let no_answer = |e: io::Error| if refused(&e) { Seen::Refused } else { Seen::NoAnswer(e.to_string()) };
-    let socket = match begin() {
-        Ok((socket, true)) => socket,
+    let no_answer = |e: io::Error| match e.kind() {
+        io::ErrorKind::ConnectionRefused => Seen::Refused,
+        _ => Seen::NoAnswer(e.to_string()),
+    };
+    let (socket, reset) = match begin() {
+        Ok((socket, true)) => (socket, false),
         Ok((socket, false)) => {
             if !sleep(until, stop, Some((socket.as_fd(), PollFlags::POLLOUT))) {
                 return (Seen::NoAnswer("its queue of connections is full".to_owned()), None);
             }
             match socket.take_error() {
-                Ok(None) => socket,
+                Ok(None) => (socket, false),
+                // It was there, so somebody listens; a banner may have come with it. That is how a holder with too many
+                // waiters looks to the next one, and how one that dies looks to whom it had not yet accepted.
+                Ok(Some(e)) if e.kind() == io::ErrorKind::ConnectionReset => (socket, true),
                 Ok(Some(e)) | Err(e) => return (no_answer(e), None),
             }
         }
@@ -129,9 +136,10 @@ fn connect(port: u16, until: Moment, stop: StopAsked) -> (Seen, Option<Line>) {
     match (ports(socket.local_addr()), ports(socket.peer_addr())) {
         // On a free port of the ephemeral range a connection can reach itself: nobody listens.
         (Some(mine), Some(theirs)) if mine == theirs => (Seen::Refused, None),
-        (Some(mine), Some(_)) => (Seen::Connected, Some(Line { socket, port, mine, got: Vec::new(), greeted: false })),
-        // It was closed before it could be looked at.
-        _ => (Seen::NoAnswer("the connection was closed at once".to_owned()), None),
+        (mine, _) => {
+            let mine = mine.unwrap_or_default();
+            (Seen::Connected, Some(Line { socket, port, mine, got: Vec::new(), greeted: false, reset }))
+        }
     }
 }
 
@@ -156,7 +164,7 @@ impl Line {
                         return self.whole_line().unwrap_or_else(|| self.quiet());
                     }
                 }
-                end => return self.ended(end.is_err()),
+                end => return self.ended(end.is_err() || self.reset),
             }
         }
     }

@@ -58,8 +58,15 @@ fn the_witness_sees_two_holders_where_the_lock_is_broken() {
 
 /// A copy of this program that every user may start.
 fn program_for_all(folder: &Folder) -> std::path::PathBuf {
+    copy_for_all(&std::env::current_exe().expect("this program"), folder)
+}
+
+/// The same of any program. Another process writes it: what this one has open for writing, a child that another thread
+/// has just forked has open too, and then it cannot be started ("text file busy").
+pub fn copy_for_all(program: &std::path::Path, folder: &Folder) -> std::path::PathBuf {
     let copy = folder.path().join("program");
-    std::fs::copy(std::env::current_exe().expect("this program"), &copy).expect("a copy");
+    let copied = Command::new("cp").arg(program).arg(&copy).status().expect("cp starts");
+    assert!(copied.success(), "a copy that every user may start");
     copy
 }
 

@@ -1,12 +1,17 @@
 //! `lock run`: any command under the lock, as keeper and runner do it for a suite.
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::lock_caller::{Caller, LONG};
+use crate::lock_contender::Contender;
+use crate::lock_exclusion::copy_for_all;
+use crate::lock_wedge::spins;
 use crate::world::{Done, Folder, Ports, Running, World, processes_with, until};
 
 /// A folder that is no repository, and ports.
@@ -137,14 +142,53 @@ fn wrong_use_is_told_from_the_commands_own_codes() {
 }
 
 #[test]
+fn a_place_that_is_none_is_refused_before_anybody_queues() {
+    let world = World::new(SUITE);
+    let _held = Caller::new("ci", LONG).acquire(world.ports.first).expect("free");
+    let run = |args: &[&str], place: &str| {
+        let mut command = world.command(args);
+        command.env("XTASK_SCRATCH", place);
+        Running::start(command, &world.folder).wait()
+    };
+    let file = world.repo.join("ci/suite.toml").display().to_string();
+    for place in ["s", &file, "/no/such/folder", "/proc", &format!("/{}", "tmp/".repeat(20))] {
+        let done = run(&["lock", "run", "--queue", "0s", "--", "true"], place).expect(122);
+        done.says("error: no scratch folder can be made: ");
+        run(&["verify"], place).expect(2).says("error: no scratch folder can be made: ");
+    }
+    run(&["lock", "run", "--queue", "0s", "--", "true"], "s").expect(122).says("XTASK_SCRATCH has to name a folder by");
+}
+
+#[test]
+fn a_room_full_of_waiters_keeps_nobody_from_its_turn() {
+    let place = Place::new();
+    let mut holder = Contender::holding(place.ports.first);
+    let mut others = Vec::new();
+    until("the room to be full: a newcomer is told who holds it, and hung up on", || {
+        // That may come before anybody has looked at the new connection.
+        let Ok(mut client) = TcpStream::connect(("127.0.0.1", place.ports.first)) else { return others.len() > 4 };
+        let line = format!("xtask-wait/1 {{\"waited_us\":1,\"run\":\"r-{}\"}}\n", others.len());
+        let told = client.write_all(line.as_bytes());
+        client.set_read_timeout(Some(Duration::from_millis(10))).expect("a timeout");
+        let end = client.read_to_end(&mut Vec::new());
+        others.push(client);
+        told.is_err() || !end.is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
+    });
+    let mut waiter = place.start(&["run", "--", "true"]);
+    waiter.wait_for("Waiting workstation lock");
+    assert!(!spins(Pid::from_raw(waiter.pid())), "it polls, and not in a loop");
+    holder.tell("release");
+    waiter.wait().expect(0).says("Acquired workstation lock");
+}
+
+#[test]
 fn a_port_that_may_not_be_listened_on_is_an_error_at_once() {
     let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     if first.trim().parse::<u16>().is_ok_and(|first| first <= 1) {
         return; // a machine on which every port is everybody's
     }
     let place = Place::new();
-    let program = place.folder.path().join("program");
-    std::fs::copy(env!("CARGO_BIN_EXE_xtask"), &program).expect("a copy that every user may start");
+    let program = copy_for_all(env!("CARGO_BIN_EXE_xtask").as_ref(), &place.folder);
     let mut command = Command::new("setpriv");
     if nix::unistd::geteuid().is_root() {
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(&program);

@@ -44,7 +44,7 @@ fn hung_up(stream: &mut TcpStream) {
 }
 
 /// Whether it burns the CPU: it is given as much as a loop here, however busy the machine is.
-fn spins(pid: Pid) -> bool {
+pub fn spins(pid: Pid) -> bool {
     let mine = || {
         let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock");
         u64::try_from(Duration::from(time).as_nanos()).expect("not so long")
@@ -171,7 +171,9 @@ fn half_open_clients_and_garbage() {
 fn garbage_ends_the_connection_and_costs_no_time() {
     let ports = Ports::take(1);
     let holder = Contender::holding(ports.first);
-    for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 600], b"xtask-wait/1 {}\n", b"\n"] {
+    // A wait that is longer than the machine is up is garbage too.
+    let liar = b"xtask-wait/1 {\"waited_us\":18446744073709551615,\"run\":\"r\"}\n";
+    for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 600], b"xtask-wait/1 {}\n", b"\n", liar] {
         let mut client = connect(ports.first);
         banner(&mut client);
         client.write_all(words).expect("written");
