@@ -35,7 +35,7 @@ pub fn ask(suite: &Suite, plan: &Plan, root: &Path, env: &Environment) -> Asked 
     questions.sort_unstable();
     questions.dedup();
     let start = |words: &&[&str]| {
-        let command = duct::cmd(words[0], &words[1..]).dir(root).full_env(env.to_vec());
+        let command = duct::cmd(words[0], &words[1..]).dir(root).full_env(env.clone().into_vec());
         let handle = command.stdin_null().stderr_null().stdout_capture().unchecked().start().ok()?;
         Some((words[0].to_owned(), handle))
     };

@@ -124,18 +124,16 @@ impl Environment {
 
     /// The same with these variables over it.
     #[must_use]
-    pub fn with<N: Into<OsString>, V: Into<OsString>>(&self, over: impl IntoIterator<Item = (N, V)>) -> Self {
-        let mut all = self.0.clone();
-        all.extend(over.into_iter().map(|(name, value)| (name.into(), value.into())));
-        Self(all)
+    pub fn with<N: Into<OsString>, V: Into<OsString>>(mut self, over: impl IntoIterator<Item = (N, V)>) -> Self {
+        self.0.extend(over.into_iter().map(|(name, value)| (name.into(), value.into())));
+        self
     }
 
     /// The same without these variables.
     #[must_use]
-    pub fn without(&self, names: &[&str]) -> Self {
-        let mut all = self.0.clone();
-        all.retain(|name, _| names.iter().all(|removed| name != removed));
-        Self(all)
+    pub fn without(mut self, names: &[&str]) -> Self {
+        names.iter().for_each(|name| drop(self.0.remove(OsStr::new(name))));
+        self
     }
 
     /// The value of a variable.
@@ -144,8 +142,8 @@ impl Environment {
     }
 
     /// Every variable, by name.
-    pub fn to_vec(&self) -> Vec<(OsString, OsString)> {
-        self.0.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    pub fn into_vec(self) -> Vec<(OsString, OsString)> {
+        self.0.into_iter().collect()
     }
 }
 

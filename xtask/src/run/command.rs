@@ -84,7 +84,7 @@ impl CommandHands<'_> {
                 program: self.order.program.clone(),
                 args: self.order.args.iter().map(Into::into).collect(),
                 dir: self.order.folder.clone(),
-                env: self.env.to_vec(),
+                env: self.env.clone().into_vec(),
                 output: Output::Inherit,
                 cpus: None,
                 user: None,

@@ -220,13 +220,13 @@ impl<'a> RunnerHands<'a> {
         // What the suite says of a task is said on purpose, and comes last.
         let taken: Vec<&str> = service.keys().map(String::as_str).collect();
         let given = service.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-        let env = self.work.env.without(&taken).with(given).with(&task.env).with([("XTASK_CPUS", &count)]);
+        let env = self.work.env.clone().without(&taken).with(given).with(&task.env).with([("XTASK_CPUS", &count)]);
         let spawn = Spawn {
             label: task.name.as_str(),
             program: self.work.programs[index].clone(),
             args: task.command[1..].iter().map(|arg| arg.replace("{cpus}", &count).into()).collect(),
             dir: root.join(&task.dir),
-            env: env.to_vec(),
+            env: env.into_vec(),
             output: Output::Log(log),
             cpus: Some(cpus.to_vec()),
             user: None,

@@ -244,7 +244,7 @@ fn spawn(spec: &Spec, owner: Owner, place: &Place<'_>, tree: &mut ProcessTree) -
         program: sys::this_program().map_err(|e| format!("this program cannot be found again: {e}"))?,
         args: vec!["internal-service".into()],
         dir: place.root.to_owned(),
-        env: place.env.to_vec(),
+        env: place.env.clone().into_vec(),
         output: Output::Log(log),
         cpus: None,
         user: None,

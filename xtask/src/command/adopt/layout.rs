@@ -255,7 +255,7 @@ impl Cargo {
         let setting = Setting { program: std::env::current_exe()?, release: false };
         // A toolchain that is not there is said, not fetched.
         let env = Environment::new(std::env::vars_os(), &setting).with([("RUSTUP_AUTO_INSTALL", "0")]);
-        Ok(Self(env.to_vec()))
+        Ok(Self(env.into_vec()))
     }
 
     /// Refuses where the cargo that is used in `folder` is too old.

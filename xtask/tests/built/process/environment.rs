@@ -14,7 +14,7 @@ fn tasks_see(inherited: &[(&str, &str)], release: bool) -> BTreeMap<String, Stri
     let vars = inherited.iter().map(|&(name, value)| (OsString::from(name), OsString::from(value)));
     let env = Environment::new(vars, &Setting { program: "/w/target/xtask/xtask".into(), release });
     let text = |text: OsString| text.into_string().unwrap();
-    env.to_vec().into_iter().map(|(name, value)| (text(name), text(value))).collect()
+    env.into_vec().into_iter().map(|(name, value)| (text(name), text(value))).collect()
 }
 
 #[track_caller]
