@@ -110,13 +110,22 @@ fn contender() {
     let mut lock = Some(caller.acquire(port.parse().expect("a port")).expect("the lock"));
     say("held");
     let (mut children, mut files) = (Vec::new(), Vec::new());
-    for order in std::io::stdin().lines() {
-        let order = order.expect("orders can be read");
+    let mut orders = std::io::stdin().lines().map(|order| order.expect("orders can be read"));
+    while let Some(order) = orders.next() {
         match order.as_str() {
             "release" => {
                 lock = None;
                 say("released");
             }
+            // Keeps the thread that answers from answering until the next order, and then lets go at once.
+            "mute" => {
+                lock.as_ref().expect("held").say(|_| {
+                    say("muted");
+                    orders.next();
+                });
+                lock = None;
+            }
+            "said" => say(&format!("said {}", caller.said.borrow().join("; "))),
             // A child as tasks are: it must not keep the lock.
             "child" => {
                 children.push(sleeper());

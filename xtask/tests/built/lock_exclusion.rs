@@ -109,6 +109,10 @@ fn users_and_namespaces_that_share_the_network_exclude_each_other() {
     });
     drop(held);
     second.hear("held");
+    second.tell("said");
+    let said = second.hear("said");
+    let name = nix::unistd::User::from_uid(nix::unistd::geteuid()).expect("users").map_or(String::new(), |u| u.name);
+    assert!(said.contains(&format!("by one that says it is local, {name} in ")), "{said}");
 }
 
 fn with(mut command: Command, program: &std::path::Path) -> Command {

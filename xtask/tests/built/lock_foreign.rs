@@ -80,6 +80,20 @@ fn a_server_on_every_address_of_both_families_is_found() {
 }
 
 #[test]
+fn a_server_on_the_address_as_the_other_family_writes_it_is_found() {
+    let ports = Ports::take(1);
+    let socket = Socket::new(Domain::IPV6, Type::STREAM, None).expect("a socket");
+    socket.set_only_v6(false).expect("both");
+    let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+    socket.bind(&std::net::SocketAddrV6::new(mapped, ports.first, 0, 0).into()).expect("free");
+    socket.listen(8).expect("free");
+    stranger(socket.into(), |mut connection| drop(connection.write_all(b"hello\n")));
+    let text = foreign(Caller::new("local", LONG).acquire(ports.first));
+    has(&text, &format!("listener  {}", me()));
+    has(&text, &format!("on 127.0.0.1:{}", ports.first));
+}
+
+#[test]
 fn a_program_that_takes_and_closes_is_not_asked_in_a_loop() {
     let ports = Ports::take(1);
     let listener = TcpListener::bind(address(ports.first)).expect("free");

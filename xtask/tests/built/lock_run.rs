@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 use crate::lock_caller::{Caller, LONG};
 use crate::lock_contender::Contender;
 use crate::lock_exclusion::copy_for_all;
-use crate::lock_wedge::spins;
-use crate::world::{Done, Folder, Ports, Running, World, processes_with, until};
+use crate::lock_wedge::{banner, connect, hung_up_on, spins};
+use crate::world::{Done, Folder, Ports, Running, World, processes_with, skipped, until};
 
 /// A folder that is no repository, and ports.
 struct Place {
@@ -258,6 +258,108 @@ fn a_signal_ends_it_and_is_its_exit_code() {
         assert_eq!(processes_with(&token), [0; 0]);
         assert!(place.is_free());
     }
+}
+
+#[test]
+fn a_hangup_that_was_ignored_from_the_start_stays_so() {
+    // As under nohup, where the default that `command` sets is not.
+    let place = Place::new();
+    let mut command = place.command(&[]);
+    let program = env!("CARGO_BIN_EXE_xtask");
+    let script = "touch started; while [ ! -e go ]; do sleep 0.05; done; exit 3";
+    let mut ignoring = Command::new("env");
+    ignoring.args(["--ignore-signal=HUP", program, "lock", "run", "--", "sh", "-c", script]);
+    ignoring.current_dir(place.folder.path()).env_remove("XTASK_MARK");
+    ignoring.envs(command.env_remove("XTASK_MARK").get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut running = Running::start(ignoring, &place.folder);
+    until("the command to start", || place.folder.path().join("started").exists());
+    running.signal(Signal::SIGHUP);
+    // What comes after it has been seen, so it has been too.
+    running.signal(Signal::SIGTSTP);
+    running.wait_for("note: Ctrl-Z is ignored while the lock is held");
+    std::fs::write(place.folder.path().join("go"), "").expect("a file");
+    running.wait().expect(3);
+}
+
+#[test]
+fn the_lock_is_held_while_something_does_not_die() {
+    if !nix::unistd::geteuid().is_root() {
+        return skipped(
+            "the_lock_is_held_while_something_does_not_die",
+            "only root can make what SIGKILL does not end",
+        );
+    }
+    // The first process of a pid namespace is not gone before every other one there is reaped; and one that came in from
+    // outside is reaped by its own parent.
+    let (place, token) = (Place::new(), token());
+    let script = format!("touch started; exec unshare --pid --fork -- sh -c 'sleep 1000; : {token}'");
+    let mut running = place.start(&["run", "--", "sh", "-c", &script]);
+    let is_first = |pid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        ids.split_whitespace().count() > 1 && ids.ends_with("\t1")
+    };
+    let mut first = None;
+    until("the namespace", || {
+        first = processes_with(&token).into_iter().find(is_first);
+        first.is_some()
+    });
+    let first = first.expect("just found");
+    let mut enters = Command::new("nsenter");
+    enters.args(["--target", &first.to_string(), "--pid", "--", "sleep", "1000"]);
+    let outside = Outside(enters.spawn().expect("nsenter starts"));
+    let children = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    until("somebody to come in from outside", || !children(outside.0.id()).trim().is_empty());
+    outside.signal(Signal::SIGSTOP);
+    until("it to stop", || state(outside.0.id().cast_signed()) == 'T');
+
+    let runner = child_with(running.pid(), "internal-runner");
+    kill(Pid::from_raw(runner), Signal::SIGKILL).expect("it lives");
+    running.wait_for("does not die of SIGKILL; the lock is held while it lives");
+    place.run(&["run", "--queue", "1s", "--", "true"]).expect(124);
+    outside.signal(Signal::SIGCONT);
+    running.wait().expect(127).says(&format!("error: process {first} (")).says("does not die of SIGKILL");
+    assert!(place.is_free());
+    assert_eq!(processes_with(&token), [0; 0]);
+}
+
+/// A process that goes with the test, also where it is stopped.
+struct Outside(std::process::Child);
+
+impl Outside {
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id().cast_signed()), signal).expect("it is ours");
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        // Where it goes on, it reaps its child and ends.
+        self.signal(Signal::SIGCONT);
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_machine_is_let_go_of_before_the_folder() {
+    let script = "touch target/started; while [ ! -e target/go ]; do sleep 0.05; done";
+    let suite = SUITE.replace("\"true\"", &format!("[\"sh\", \"-c\", \"{script}\"]"));
+    let world = World::new(&suite);
+    let target = world.repo.join("target");
+    std::fs::create_dir_all(&target).expect("a folder");
+    let running = world.start(&["verify"]);
+    let (machine, folder) = (world.ports.first, world.ports.first + 1);
+    until("the task to start", || target.join("started").exists());
+    let clients = [folder, machine].map(|port| {
+        let mut client = connect(port);
+        banner(&mut client);
+        client
+    });
+    std::fs::write(target.join("go"), "").expect("a file");
+    let ready = hung_up_on([&clients[0], &clients[1]]);
+    assert!(ready[1], "the folder first: {ready:?}");
+    running.wait().expect(0);
 }
 
 #[test]

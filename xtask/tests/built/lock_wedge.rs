@@ -3,13 +3,16 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
 
-use xtask::lock::port;
+use xtask::lock::wait::Accepted;
+use xtask::lock::{port, stranger};
 
 use crate::lock_caller::{Caller, LONG};
 use crate::lock_contender::Contender;
@@ -412,30 +415,90 @@ fn a_holder_stopped_after_its_banner_was_seen() {
     assert_free(ports.first);
 }
 
+/// A client that waits, by its own words; it has not read what it was told.
+fn asks(port: u16, run: &str, waited_us: u64) -> TcpStream {
+    let mut client = connect(port);
+    let line = format!("xtask-wait/1 {{\"waited_us\":{waited_us},\"run\":\"{run}\"}}\n");
+    client.write_all(line.as_bytes()).expect("written");
+    client
+}
+
+/// Waits until one of them is hung up on, and says of each whether it is. The kernel looks at them in this order: it cannot
+/// miss the hang-up of a later one and see that of an earlier one which came after it.
+pub fn hung_up_on<const N: usize>(clients: [&TcpStream; N]) -> [bool; N] {
+    let mut fds = clients.map(|client| PollFd::new(client.as_fd(), PollFlags::empty()));
+    assert!(poll(&mut fds, PollTimeout::NONE).expect("it can be polled") > 0);
+    fds.map(|fd| fd.any().unwrap_or(true))
+}
+
+#[test]
+fn a_run_that_asks_twice_is_counted_once() {
+    let ports = Ports::take(1);
+    let _holder = Contender::holding(ports.first);
+    let _one = [asks(ports.first, "r-1", 5), asks(ports.first, "r-1", 5)];
+    // An hour would be longer than some machine is up.
+    let _other = asks(ports.first, "r-2", 30_000_000);
+    let mut said = serde_json::Value::Null;
+    until("the last of them to be counted", || {
+        let line = banner(&mut connect(ports.first));
+        said = serde_json::from_str(line.strip_prefix("xtask-lock/1 ").expect("a holder")).expect("JSON");
+        let now_ms = xtask::sys::clocks().wall_ms;
+        said["waiting_since_ms"].as_u64().is_some_and(|since| now_ms - since >= 29_000)
+    });
+    assert_eq!(said["waiting"], 2, "{said}");
+}
+
+#[test]
+fn a_word_that_comes_in_the_last_moment_counts() {
+    // Those that are accepted in the very turn in which the holder sees that it shall let go.
+    for _ in 0..5 {
+        let ports = Ports::take(1);
+        let mut holder = Contender::holding(ports.first);
+        holder.tell("mute");
+        holder.hear("muted");
+        let first = connect(ports.first);
+        let mine = first.local_addr().expect("a port").port();
+        until("the holder to be stuck with it", || stranger::accepted(ports.first, mine) == Accepted::Yes);
+        // As many as it takes at once; then those that wait, the longest waiting last.
+        let _idle: Vec<TcpStream> = (0..63).map(|_| connect(ports.first)).collect();
+        let [young, younger, old] =
+            [("r-1", 1_000), ("r-2", 1), ("r-3", 5_000)].map(|(run, us)| asks(ports.first, run, us));
+        holder.tell("go");
+        let ready = hung_up_on([&first, &young, &younger, &old]);
+        assert!(ready[3], "another one first: {ready:?}");
+    }
+}
+
+#[test]
+fn a_waiter_that_goes_leaves_no_connection_behind() {
+    let ports = Ports::take(1);
+    // Nobody there ends it from the other side.
+    let _listener = TcpListener::bind(address(ports.first)).expect("free");
+    Caller::new("local", Duration::ZERO).acquire(ports.first).expect_err("taken");
+    let begun = Instant::now();
+    let left = || {
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("the table");
+        stranger::rows(&table).into_iter().find(|row| row.remote.port() == ports.first)
+    };
+    // At once, but for a child that has just been forked and has a copy of it; otherwise for a minute.
+    while let Some(row) = left() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{row:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn the_longest_waiting_is_hung_up_on_first() {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    use std::os::fd::AsFd;
     // On a machine that is busy enough all of them are hung up on before anybody looks: that round says nothing.
     until("a round in which the longest waiting alone is hung up on", || {
         let ports = Ports::take(1);
         let mut holder = Contender::holding(ports.first);
-        let waits = |waited_us: u64| {
-            let mut client = connect(ports.first);
-            banner(&mut client);
-            let line = format!("xtask-wait/1 {{\"waited_us\":{waited_us},\"run\":\"r-{waited_us}\"}}\n");
-            client.write_all(line.as_bytes()).expect("written");
-            client
-        };
+        let waits = |waited_us: u64| asks(ports.first, &format!("r-{waited_us}"), waited_us);
         let (young, old, younger) = (waits(1_000_000), waits(5_000_000), waits(1_000));
-        let mut looks = connect(ports.first);
-        banner(&mut looks);
+        let looks = connect(ports.first);
         until("all of them to be counted", || banner(&mut connect(ports.first)).contains("\"waiting\":3"));
         holder.tell("release");
-        // The kernel looks at them in this order, so it cannot miss the old one's hang-up and see a later one's.
-        let mut fds = [&young, &younger, &looks, &old].map(|c| PollFd::new(c.as_fd(), PollFlags::POLLIN));
-        assert!(poll(&mut fds, PollTimeout::NONE).expect("it can be polled") > 0);
-        let ready = fds.map(|fd| fd.any().unwrap_or(true));
+        let ready = hung_up_on([&young, &younger, &looks, &old]);
         assert!(ready[3], "another one first: {ready:?}");
         ready == [false, false, false, true]
     });

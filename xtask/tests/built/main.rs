@@ -10,6 +10,7 @@ mod lock;
 mod lock_caller;
 mod lock_contender;
 mod lock_exclusion;
+mod lock_facts;
 mod lock_foreign;
 mod lock_run;
 mod lock_storm;
