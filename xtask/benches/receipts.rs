@@ -93,7 +93,8 @@ fn read(root: &Path, what: &str, rounds: usize) {
     let repo = Repo::find(root).expect("a repository");
     report(what, rounds, || {
         let scratch = Folder::new();
-        let found = repo.snapshot(scratch.path(), sys::now() + Duration::from_secs(120)).expect("a snapshot");
+        let found =
+            repo.snapshot(scratch.path(), sys::now() + Duration::from_secs(120), &|| false).expect("a snapshot");
         assert!(found.clean());
     });
 }

@@ -158,7 +158,7 @@ fn unclean(repo: &Repo) -> anyhow::Result<Vec<String>> {
     let run = RunId::new(sys::clocks().wall_ms / 1000, sys::random()?);
     let scratch = Scratch::make(&run).map_err(anyhow::Error::msg)?;
     let deadline = sys::now() + LOOKING;
-    let snapshot = repo.snapshot(&scratch.path().join("tree"), deadline)?;
+    let snapshot = repo.snapshot(&scratch.path().join("tree"), deadline, &|| false)?;
     let mut reasons = repo.unpinned(&scratch.path().join("unpinned"), deadline)?;
     if !snapshot.clean() {
         reasons.insert(0, format!("the tree has uncommitted changes: {}", snapshot.uncommitted.join(", ")));

@@ -1,6 +1,7 @@
 //! The second process of a run: it checks out of the keeper's session, pins the tree, runs the tasks, pins the tree again,
 //! writes the receipt and says how it went.
 
+use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
@@ -21,10 +22,10 @@ use crate::report::Scene;
 use crate::run::Observer as _;
 use crate::run::hands::{RunnerHands, Work};
 use crate::run::lifeline::Lifeline;
-use crate::run::order::{Order, SuiteOrder};
+use crate::run::order::{Message, Order, SuiteOrder};
 use crate::scratch::Scratch;
 use crate::time::Moment;
-use crate::verdict::{Exit, Reason, Verdict, Word};
+use crate::verdict::{Exit, Reason, Stop, Verdict, Word};
 use crate::{archive, digest, lock, run, sys};
 
 use super::preflight::Ready;
@@ -62,8 +63,9 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     let ready = super::ready(&repo, &order.suite_path, &order.suite_text, &order.selection, &order.past)?;
     let mut show = Show::new(order.surface, scene(&order, &ready), &order.root);
     let env = env(order.caller == Caller::Release)?;
-    Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show: &mut show, program: Some(program) }
-        .run(lifeline)
+    let watch = Watch { lifeline: RefCell::new(lifeline), stop: Cell::default(), keeper_gone: Cell::default() };
+    let (program, show) = (Some(program), &mut show);
+    Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show, program, watch }.run()
 }
 
 fn scene(order: &SuiteOrder, ready: &Ready) -> Scene {
@@ -83,10 +85,29 @@ struct Runner<'a> {
     show: &'a mut Show,
     // Hashed meanwhile.
     program: Option<JoinHandle<Program>>,
+    watch: Watch,
+}
+
+// What the keeper tells while the tree is read.
+struct Watch {
+    lifeline: RefCell<Lifeline>,
+    stop: Cell<Option<Stop>>,
+    keeper_gone: Cell<bool>,
+}
+
+impl Watch {
+    // Whether there is any use in reading on.
+    fn stopped(&self) -> bool {
+        let (messages, gone) = self.lifeline.borrow_mut().receive();
+        let stop = messages.into_iter().find_map(|m| if let Message::Stop(stop) = m { Some(stop) } else { None });
+        self.stop.set(self.stop.get().or(stop));
+        self.keeper_gone.set(self.keeper_gone.get() || gone);
+        self.stop.get().is_some() || self.keeper_gone.get()
+    }
 }
 
 impl Runner<'_> {
-    fn run(mut self, lifeline: Lifeline) -> anyhow::Result<Exit> {
+    fn run(mut self) -> anyhow::Result<Exit> {
         let order = self.order;
         let Ready { suite, plan, .. } = self.ready;
         let (won, end) = (order.won.monotonic, order.won.monotonic + suite.run.deadline);
@@ -103,23 +124,25 @@ impl Runner<'_> {
 
         let before = self.snapshot("before", wrap_up);
         let started = sys::clocks();
-        let (keeper_gone, services) = match &before {
-            Some(before) => {
+        let services = match (&before, self.watch.stop.get()) {
+            _ if self.watch.keeper_gone.get() => Vec::new(),
+            (_, Some(stop)) => self.skip(&Reason::Cancelled(stop)),
+            (Some(before), None) => {
                 let (commit, tree) = (before.commit.clone(), before.tree.clone());
                 self.show.tell(Event::TreePinned { commit, tree, changed: before.uncommitted.len() });
-                if self.suite_stands() { self.tasks(lifeline, end)? } else { self.skip(&Reason::NoVerdict) }
+                if self.suite_stands() { self.tasks(end)? } else { self.skip(&Reason::NoVerdict) }
             }
-            None if self.show.record.run_late => self.skip(&Reason::RunDeadline),
-            None => self.skip(&Reason::NoVerdict),
+            (None, None) if self.show.record.run_late => self.skip(&Reason::RunDeadline),
+            (None, None) => self.skip(&Reason::NoVerdict),
         };
-        if keeper_gone {
-            return Ok(Exit::NoVerdict); // nobody waits for a receipt, and the copies of the locks must go
-        }
-
         let compared = match (&before, self.show.record.result()) {
+            _ if self.watch.keeper_gone.get() => false,
             (Some(before), Word::Passed | Word::Failed | Word::NoVerdict) => self.compare(before, end),
             _ => false, // nobody will rely on it, and its time is better spent stopping
         };
+        if self.watch.keeper_gone.get() {
+            return Ok(Exit::NoVerdict); // nobody waits for a receipt, and the copies of the locks must go
+        }
         let facts = Facts {
             run: order.run.clone(),
             caller: order.caller,
@@ -158,7 +181,10 @@ impl Runner<'_> {
     fn snapshot(&mut self, name: &str, deadline: Moment) -> Option<Snapshot> {
         let folder = self.scratch.path().join(name);
         let made = fs::create_dir(&folder).map_err(|e| SnapshotError::Failed(e.into()));
-        let snapshot = made.and_then(|()| self.repo.snapshot(&folder, deadline));
+        let snapshot = made.and_then(|()| self.repo.snapshot(&folder, deadline, &|| self.watch.stopped()));
+        if let Some(signal) = self.watch.stop.get() {
+            self.show.tell(Event::StopAsked { signal, again: false });
+        }
         match snapshot {
             Ok(snapshot) => Some(snapshot),
             Err(SnapshotError::Late) => {
@@ -166,6 +192,7 @@ impl Runner<'_> {
                 self.show.tell(Event::RunLate { run: sys::now().since(self.order.won.monotonic) });
                 None
             }
+            Err(SnapshotError::Stopped) => None,
             Err(error) => {
                 self.show.tell(Event::Trouble { text: error.to_string() });
                 None
@@ -183,8 +210,8 @@ impl Runner<'_> {
         true
     }
 
-    // Whether the keeper is gone, and the services that ran.
-    fn tasks(&mut self, lifeline: Lifeline, end: Moment) -> anyhow::Result<(bool, Vec<Service>)> {
+    // The services that ran.
+    fn tasks(&mut self, end: Moment) -> anyhow::Result<Vec<Service>> {
         let Ready { suite, plan, programs, setups, .. } = self.ready;
         let outer = std::env::var(MARK).ok();
         let tree = ProcessTree::new(self.order.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
@@ -193,20 +220,21 @@ impl Runner<'_> {
         let (setups, env) = (setups.clone(), self.env.clone());
         let scratch = self.scratch.path();
         let work = Work { order: self.order, scratch, suite, plan, programs, setups, env, pool: super::pool(), logs };
-        let mut hands = RunnerHands::new(work, tree, Wakeups::new()?, lifeline, self.show)?;
+        let mut hands = RunnerHands::new(work, tree, Wakeups::new()?, self.watch.lifeline.get_mut(), self.show)?;
         run::drive(plan, self.order.won.monotonic, &mut hands);
         let finished = hands.finish(end);
         let service = |(name, version)| Service { name, version };
-        Ok((finished.keeper_gone, finished.services.into_iter().map(service).collect()))
+        self.watch.keeper_gone.set(finished.keeper_gone);
+        Ok(finished.services.into_iter().map(service).collect())
     }
 
-    // Every task gets its verdict although none could start. As far as anybody knows the keeper is there.
-    fn skip(&mut self, reason: &Reason) -> (bool, Vec<Service>) {
+    // Every task gets its verdict although none could start, and no service ran.
+    fn skip(&mut self, reason: &Reason) -> Vec<Service> {
         for task in &self.ready.plan.tasks {
             let verdict = Verdict::NotRun(reason.clone());
             self.show.tell(Event::TaskFinished(TaskRecord::never_started(task.name.clone(), verdict)));
         }
-        (false, Vec::new())
+        Vec::new()
     }
 
     fn conclude(self, facts: &Facts, end: Moment) -> anyhow::Result<Exit> {

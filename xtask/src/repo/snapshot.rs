@@ -43,6 +43,9 @@ const CONFIG: [&str; 16] = [
     "core.safecrlf=false",
 ];
 
+/// How often it is asked whether a snapshot is still wanted, while git works.
+const STOP_LOOK: Duration = Duration::from_millis(20);
+
 /// The tree on disk at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
@@ -61,6 +64,8 @@ pub struct Snapshot {
 pub enum SnapshotError {
     /// It was not done at the deadline.
     Late,
+    /// It is not wanted any more.
+    Stopped,
     /// It cannot be made; what and what next.
     Failed(anyhow::Error),
 }
@@ -69,6 +74,7 @@ impl fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Late => f.write_str("reading the tree took too long"),
+            Self::Stopped => f.write_str("reading the tree was stopped"),
             Self::Failed(why) => write!(f, "the tree cannot be read: {why:#}"),
         }
     }
@@ -125,9 +131,14 @@ struct Listed {
 
 impl Repo {
     /// The tree on disk, read anew. `scratch` is an empty folder outside of the repository, for git's own files; another one
-    /// for each snapshot. Every call of git ends by `deadline`.
-    pub fn snapshot(&self, scratch: &Path, deadline: Moment) -> Result<Snapshot, SnapshotError> {
-        let git = Git::new(self, scratch, deadline)?;
+    /// for each snapshot. Every call of git ends by `deadline`, and soon after `stopped` says so; it is asked again and again.
+    pub fn snapshot(
+        &self,
+        scratch: &Path,
+        deadline: Moment,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Snapshot, SnapshotError> {
+        let git = Git::new(self, scratch, deadline, stopped)?;
         let list = ["ls-files", "-t", "-s", "-z", "--cached", "--others"];
         let patterns = ["--exclude-per-directory=.gitignore", "--exclude=/receipts/"];
         let heads =
@@ -148,7 +159,7 @@ impl Repo {
         for (number, path) in seen.submodules.iter().enumerate() {
             // The tree id knows a submodule by its commit alone.
             let inner = Self::find(&self.root.join(OsStr::from_bytes(path)))?;
-            let inner = inner.snapshot(&scratch.join(format!("submodule-{number}")), deadline)?;
+            let inner = inner.snapshot(&scratch.join(format!("submodule-{number}")), deadline, stopped)?;
             uncommitted.extend(inner.uncommitted.iter().map(|file| format!("{}/{file}", text(path))));
             let below = |file: Vec<u8>| [path, &b"/"[..], &file].concat();
             seen.stamps.extend(inner.stamps.into_iter().map(|(file, stamp)| (below(file), stamp)));
@@ -290,6 +301,7 @@ struct Git<'a> {
     repo: &'a Repo,
     scratch: &'a Path,
     deadline: Instant,
+    stopped: &'a dyn Fn() -> bool,
 }
 
 struct Call {
@@ -298,9 +310,9 @@ struct Call {
 }
 
 impl<'a> Git<'a> {
-    fn new(repo: &'a Repo, scratch: &'a Path, deadline: Moment) -> anyhow::Result<Self> {
+    fn new(repo: &'a Repo, scratch: &'a Path, deadline: Moment, stopped: &'a dyn Fn() -> bool) -> anyhow::Result<Self> {
         fs::create_dir_all(scratch.join("objects")).with_context(|| format!("making {}", scratch.display()))?;
-        Ok(Self { repo, scratch, deadline: Instant::now() + deadline.since(sys::now()) })
+        Ok(Self { repo, scratch, deadline: Instant::now() + deadline.since(sys::now()), stopped })
     }
 
     fn run(&self, args: &[&str], stdin: Vec<u8>, index: Index) -> Result<Vec<u8>, SnapshotError> {
@@ -326,9 +338,17 @@ impl<'a> Git<'a> {
     }
 
     fn finish(&self, call: Call) -> Result<Vec<u8>, SnapshotError> {
-        let waited = call.handle.wait_deadline(self.deadline).context("waiting for git");
-        let Some(out) = waited? else {
-            return Err(SnapshotError::Late);
+        let out = loop {
+            let until = self.deadline.min(Instant::now() + STOP_LOOK);
+            if let Some(out) = call.handle.wait_deadline(until).context("waiting for git")? {
+                break out;
+            }
+            if (self.stopped)() {
+                return Err(SnapshotError::Stopped);
+            }
+            if Instant::now() >= self.deadline {
+                return Err(SnapshotError::Late);
+            }
         };
         if !out.status.success() {
             let why = format!("git {}: {}", call.name, line(&out.stderr));

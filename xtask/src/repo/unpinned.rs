@@ -23,7 +23,7 @@ impl Repo {
                 continue;
             }
             let (inner, scratch) = (Self::find(&self.root.join(&path))?, scratch.join(number.to_string()));
-            let snapshot = inner.snapshot(&scratch, deadline)?;
+            let snapshot = inner.snapshot(&scratch, deadline, &|| false)?;
             if !snapshot.clean() {
                 let files = snapshot.uncommitted.join(", ");
                 reasons.push(format!("submodule {} has changes that are not committed: {files}", path.display()));

@@ -68,7 +68,7 @@ pub struct RunnerHands<'a> {
     work: Work<'a>,
     tree: ProcessTree,
     wakeups: Wakeups,
-    lifeline: Lifeline,
+    lifeline: &'a mut Lifeline,
     observer: &'a mut dyn Observer,
     tasks: Vec<&'a Task>,
     seats: Vec<Seat>,
@@ -87,7 +87,7 @@ impl<'a> RunnerHands<'a> {
         work: Work<'a>,
         tree: ProcessTree,
         wakeups: Wakeups,
-        lifeline: Lifeline,
+        lifeline: &'a mut Lifeline,
         observer: &'a mut dyn Observer,
     ) -> io::Result<Self> {
         let seats = work.plan.tasks.iter().map(|_| Seat::default()).collect();

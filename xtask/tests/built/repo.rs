@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use xtask::repo::{LOCAL_VARIABLES, Repo, Snapshot, SnapshotError};
 use xtask::sys;
 
@@ -23,7 +24,7 @@ fn world() -> World {
 
 fn snapshot(world: &World) -> Snapshot {
     let scratch = Folder::new();
-    Repo::find(&world.repo).unwrap().snapshot(scratch.path(), sys::now() + PATIENCE).unwrap()
+    Repo::find(&world.repo).unwrap().snapshot(scratch.path(), sys::now() + PATIENCE, &|| false).unwrap()
 }
 
 #[track_caller]
@@ -181,7 +182,7 @@ fn a_repository_without_a_commit_has_a_tree_and_is_not_clean() {
     let scratch = Folder::new();
     let repo = Repo::find(folder.path()).unwrap();
     assert_eq!(repo.head, None);
-    let found = repo.snapshot(scratch.path(), sys::now() + PATIENCE).unwrap();
+    let found = repo.snapshot(scratch.path(), sys::now() + PATIENCE, &|| false).unwrap();
     assert_eq!((found.commit.clone(), found.uncommitted.as_slice()), (None, &["a".to_owned()][..]));
     assert!(!found.clean() && found.tree.len() == 40);
 }
@@ -209,7 +210,7 @@ fn nothing_is_stored_and_nothing_of_the_repository_is_written() {
     };
     let (before, scratch) = (files(&world.repo), Folder::new());
     let repo = Repo::find(&world.repo).unwrap();
-    assert_eq!(repo.snapshot(scratch.path(), sys::now() + PATIENCE).unwrap().uncommitted, ["big"]);
+    assert_eq!(repo.snapshot(scratch.path(), sys::now() + PATIENCE, &|| false).unwrap().uncommitted, ["big"]);
     assert_eq!(files(&world.repo), before);
     let out = Command::new("du").arg("-sk").arg(scratch.path()).output().unwrap();
     let size = String::from_utf8(out.stdout).unwrap();
@@ -287,7 +288,7 @@ fn a_snapshot_ends_at_its_deadline_and_leaves_nothing() {
     let scratch = Folder::new();
     let begun = Instant::now();
     let repo = Repo::find(&world.repo).unwrap();
-    let found = repo.snapshot(scratch.path(), sys::now() + Duration::from_millis(500));
+    let found = repo.snapshot(scratch.path(), sys::now() + Duration::from_millis(500), &|| false);
     assert!(matches!(found, Err(SnapshotError::Late)), "{found:?}");
     assert!(begun.elapsed() < PATIENCE);
     until("the filter's end", || processes_with(&token).is_empty());
@@ -324,5 +325,36 @@ fn local_variables_are_those_that_git_names() {
     let out = Command::new("git").args(["rev-parse", "--local-env-vars"]).output().unwrap();
     for name in String::from_utf8(out.stdout).unwrap().lines() {
         assert!(LOCAL_VARIABLES.contains(&name), "{name} is missing in LOCAL_VARIABLES");
+    }
+}
+
+/// Nobody waits for a tree that takes long to read: neither who presses Ctrl-C, nor who wants the workstation after the
+/// keeper was killed.
+#[test]
+fn a_run_that_reads_the_tree_can_be_stopped() {
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let world =
+            World::new("schema = 1\n[run]\ndeadline = \"10m\"\n[task.one]\ncommand = [\"true\"]\ndeadline = \"1m\"\n");
+        let token = format!("98{}", std::process::id());
+        world.git(&["config", "filter.slow.clean", &format!("sleep {token}")]);
+        world.write(".gitattributes", "*.slow filter=slow\n");
+        world.write("a.slow", "x");
+        let run = world.start(&["verify"]);
+        until("the filter's start", || !processes_with(&token).is_empty());
+        run.signal(signal);
+        let done = run.wait();
+        until("the filter's end", || processes_with(&token).is_empty());
+        // Free again: the next run of this checkout needs no queue.
+        let lock = world.run(&["lock", "run", "--queue", "1m", "--", "true"]);
+        lock.expect(0);
+        if signal == Signal::SIGINT {
+            done.expect(130);
+            let receipt: serde_json::Value = serde_json::from_slice(&fs::read(&world.receipts()[0]).unwrap()).unwrap();
+            let predicate = &receipt["predicate"];
+            assert_eq!(
+                (&predicate["result"], &predicate["tasks"][0]["verdict"]),
+                (&"cancelled".into(), &"not-run".into())
+            );
+        }
     }
 }
