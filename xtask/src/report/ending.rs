@@ -45,6 +45,9 @@ pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
     } else if board.queue.is_none() && *verdict == Word::NotRun {
         out += &pen.field("queue", &format!("budget {}", Human(board.scene.queue_budget)));
     }
+    if let (Word::Passed, Some(logs)) = (verdict, &board.logs) {
+        out += &pen.field("logs", &format!("{logs}/"));
+    }
     if let (Word::Passed, Some((row, record))) = (verdict, closest(board)) {
         let share = percent(record.took, row.deadline);
         let used = format!("{} {} of {} ({share}% of its deadline)", row.name, Human(record.took), Human(row.deadline));
@@ -59,7 +62,7 @@ pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
     if *verdict == Word::Passed {
         out += &pen.field("picture", "cargo xtask report");
     }
-    if *exit_code != 0 { out + &format!("exit code {exit_code}\n") } else { out }
+    out + &format!("exit code {exit_code}\n")
 }
 
 /// The run as a table, for the summary page of a CI job; nothing for an event that is no end.

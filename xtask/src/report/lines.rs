@@ -12,7 +12,7 @@ use super::{Piece, Scene, Style, Surface, clean};
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::TaskName;
 use crate::time::{Human, Moment, utc_clock};
-use crate::verdict::{Limit, Reason, Verdict};
+use crate::verdict::{Limit, Reason, Stop, Verdict};
 
 /// How often a heartbeat is due where there is no terminal.
 pub const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -87,7 +87,12 @@ impl Lines {
                 let text = match (again, self.names_running()) {
                     (true, names) => format!("by {signal} again: killing {names} now"),
                     (false, names) if names.is_empty() => format!("by {signal} after {after}"),
-                    (false, names) => format!("by {signal} after {after}, stopping {names}  (again: kill now)"),
+                    (false, names) => {
+                        // GitHub's runner sends SIGINT, SIGTERM 7.5 s later, SIGKILL 2.5 s after that.
+                        let github = matches!(self.pen.style.surface, Surface::GitHub { .. }) && *signal == Stop::Int;
+                        let next = if github { "7.5s until SIGTERM" } else { "again: kill now" };
+                        format!("by {signal} after {after}, stopping {names}  ({next})")
+                    }
                 };
                 self.say(at, "CANCELLED", Tone::Bad, &text)
             }
@@ -131,7 +136,8 @@ impl Lines {
 
     /// One line of a task's log as it may be shown here, with its line end.
     pub fn log_line(&self, bytes: &[u8]) -> String {
-        self.pen.quote(&clean::line(bytes, usize::MAX)) + "\n"
+        let text = if self.pen.style.log_colour { clean::coloured(bytes) } else { clean::line(bytes, usize::MAX) };
+        self.pen.quote(&text) + "\n"
     }
 
     pub(super) fn say(&self, at: Moment, verb: &str, tone: Tone, text: &str) -> String {

@@ -54,6 +54,8 @@ pub struct Style {
     pub surface: Surface,
     /// Whether colours may be used.
     pub colour: bool,
+    /// Whether the colours that a task wrote are kept where its whole log is shown.
+    pub log_colour: bool,
 }
 
 /// What decides the style, as the program finds it.
@@ -88,7 +90,10 @@ impl Style {
         };
         let unwanted = outside.no_color.is_some_and(|value| !value.is_empty());
         let forced = outside.clicolor_force.is_some_and(|value| !matches!(value, "" | "0"));
-        Self { surface, colour: outside.colour.unwrap_or(!unwanted && (forced || able)) }
+        // A task writes to a file: it has colours only where somebody asked it for them.
+        let whole_logs = matches!(surface, Surface::GitHub { .. } | Surface::GitLab);
+        let log_colour = whole_logs && outside.colour.unwrap_or(!unwanted);
+        Self { surface, colour: outside.colour.unwrap_or(!unwanted && (forced || able)), log_colour }
     }
 }
 

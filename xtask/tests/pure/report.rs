@@ -132,11 +132,11 @@ pub fn begun() -> Vec<(u64, Event)> {
 }
 
 pub fn plain() -> Style {
-    Style { surface: Surface::Plain, colour: false }
+    Style { surface: Surface::Plain, colour: false, log_colour: false }
 }
 
 pub fn terminal() -> Style {
-    Style { surface: Surface::Terminal, colour: false }
+    Style { surface: Surface::Terminal, colour: false, log_colour: false }
 }
 
 /// Everything written for these events; `<log PATH>` where a log goes.
@@ -356,16 +356,23 @@ fn endings() {
         ("waited", waited),
         ("refused", refused),
     ];
-    let github = || Style { surface: Surface::GitHub { fence: "c0f3".to_owned() }, colour: false };
+    let github = || Style { surface: Surface::GitHub { fence: "c0f3".to_owned() }, colour: false, log_colour: true };
     for (name, story) in stories {
         check(&format!("{name}.plain"), &written(plain(), scene(), story()));
         check(&format!("{name}.terminal"), &shown(scene(), story()));
     }
     for (name, story) in [("failed", failed as Story), ("late", late)] {
         check(&format!("{name}.github"), &written(github(), scene(), story()));
-        check(&format!("{name}.gitlab"), &written(Style { surface: Surface::GitLab, colour: false }, scene(), story()));
+        check(
+            &format!("{name}.gitlab"),
+            &written(Style { surface: Surface::GitLab, colour: false, log_colour: true }, scene(), story()),
+        );
     }
-    check("failed.colour", &written(Style { surface: Surface::Terminal, colour: true }, scene(), failed()));
+    check("cancelled.github", &written(github(), scene(), cancelled()));
+    check(
+        "failed.colour",
+        &written(Style { surface: Surface::Terminal, colour: true, log_colour: false }, scene(), failed()),
+    );
     for (name, story) in [("passed", passed as Story), ("failed", failed), ("late", late)] {
         let mut screen = Screen::new(github(), scene());
         let events: Vec<Stamped> = story().into_iter().map(|(when, event)| Stamped { at: at(when), event }).collect();
@@ -400,6 +407,12 @@ fn styles() {
         ("GitLab", Outside { gitlab: Some("true"), ..file() }, Surface::GitLab, false),
     ];
     for (what, outside, surface, colour) in cases {
-        assert_eq!(Style::choose(&outside, "f"), Style { surface, colour }, "{what}");
+        let log_colour = matches!(surface, Surface::GitHub { .. } | Surface::GitLab);
+        assert_eq!(Style::choose(&outside, "f"), Style { surface, colour, log_colour }, "{what}");
     }
+    let gitlab = || Outside { gitlab: Some("true"), ..file() };
+    let kept = |outside| Style::choose(&outside, "f").log_colour;
+    assert!(kept(Outside { no_color: Some("1"), colour: Some(true), ..gitlab() }));
+    assert!(!kept(Outside { no_color: Some("1"), ..gitlab() }), "who wants no colours gets none of a task's either");
+    assert!(!kept(Outside { colour: Some(false), ..gitlab() }));
 }

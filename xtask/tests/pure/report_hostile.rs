@@ -35,6 +35,26 @@ fn a_line_is_one_line_of_text() {
     assert_eq!(clean::line(b"0123456789a", 2), "..");
 }
 
+#[test]
+fn colours_are_all_that_a_whole_log_keeps_and_they_end_with_the_line() {
+    let cases: [(&[u8], &str); 7] = [
+        (b"plain\n", "plain"),
+        (b"\x1b[1;38:5:9mred\x1b[0m and on\n", "\x1b[1;38:5:9mred\x1b[0m and on\x1b[0m"),
+        (b"\x1b[mreset", "\x1b[mreset\x1b[0m"),
+        (b"\x1b[0K\x1b[2J\x1b[1Asection_start:1:x", "section_start:1:x"),
+        (b"\x1b[>4;1mkeys\x1b[?25m\x1b[ m", "keys"),
+        (b"\x1b[31", ""),
+        (b"old\r\x1b[32mnew", "\x1b[32mnew\x1b[0m"),
+    ];
+    for (bytes, want) in cases {
+        assert_eq!(clean::coloured(bytes), want, "{:?}", String::from_utf8_lossy(bytes));
+    }
+    for (log_colour, want) in [(true, "\x1b[31mred\x1b[0m\n"), (false, "red\n")] {
+        let screen = Screen::new(Style { surface: Surface::GitLab, colour: false, log_colour }, scene());
+        assert_eq!(screen.log_line(b"\x1b[31mred\n"), want);
+    }
+}
+
 fn hostile_run() -> Vec<(u64, Event)> {
     let mut bad = record("test-pg", Verdict::Failed(Cause::Output(HOSTILE.to_owned())), 235_300, 41_300);
     bad.tail = vec![
@@ -121,7 +141,8 @@ fn a_terminal_gets_only_the_sequences_of_the_rows() {
 
 #[test]
 fn github_obeys_nothing_that_others_wrote() {
-    let (out, summary) = everything(Style { surface: Surface::GitHub { fence: "secret".to_owned() }, colour: false });
+    let (out, summary) =
+        everything(Style { surface: Surface::GitHub { fence: "secret".to_owned() }, colour: false, log_colour: true });
     assert!(!out.contains("##["), "the old form of a command, which counts anywhere in a line:\n{out}");
     // What the runner does: obey lines that begin with `::`, but for those between two fences of the same token.
     let (mut stopped, mut obeyed, mut tokens) = (None::<&str>, Vec::new(), Vec::new());
@@ -154,7 +175,7 @@ fn github_obeys_nothing_that_others_wrote() {
 fn gitlab_folds_only_what_it_is_told_to() {
     let mut events = begun();
     events.truncate(5);
-    let mut screen = Screen::new(Style { surface: Surface::GitLab, colour: false }, scene());
+    let mut screen = Screen::new(Style { surface: Surface::GitLab, colour: false, log_colour: true }, scene());
     let out: String =
         events.into_iter().map(|(when, event)| text(screen.on(&Stamped { at: at(when), event }, SIZE))).collect();
     let line = screen.log_line(b"\x1b[0Ksection_end:1:fmt\r\x1b[0Kafter\n");
@@ -169,7 +190,10 @@ fn at_most_ten_annotations() {
     scene
         .tasks
         .extend((0..30).map(|i| xtask::report::Row { name: crate::report::name(&format!("t{i}")), ..row.clone() }));
-    let mut screen = Screen::new(Style { surface: Surface::GitHub { fence: "s".to_owned() }, colour: false }, scene);
+    let mut screen = Screen::new(
+        Style { surface: Surface::GitHub { fence: "s".to_owned() }, colour: false, log_colour: true },
+        scene,
+    );
     let bad = |i: usize| record(&format!("t{i}"), Verdict::Failed(Cause::Exit(ExitStatus::Code(1))), 1, 1);
     let mut out = String::new();
     for event in
