@@ -306,6 +306,9 @@ pub fn main(begun: Clocks) -> Exit {
             // clap sends help and version to stdout and errors to stderr; a closed pipe is no reason to panic.
             let _ = error.print();
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Passed };
+            if exit == Exit::Usage {
+                command::report::refused_junit(std::env::args_os().skip(1), &error.to_string());
+            }
             let words: Vec<_> = std::env::args_os().skip(1).take(2).collect();
             let lock_run = exit == Exit::Usage && words == ["lock", "run"];
             return if lock_run { exit.of_lock_run() } else { exit };
@@ -314,6 +317,7 @@ pub fn main(begun: Clocks) -> Exit {
     let done = dispatch(cli.command, begun);
     done.unwrap_or_else(|error| {
         crate::command::say(&format!("error: {error:#}"));
+        command::report::refused_junit(std::env::args_os().skip(1), &format!("{error:#}"));
         Exit::Usage
     })
 }

@@ -82,7 +82,7 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
         key: None,
         command: format!("cargo xtask release {}", request.tag),
     };
-    let over = verify::verify(&repo, run)?;
+    let mut over = verify::verify(&repo, run)?;
     let exit = match &over {
         Over { exit: Exit::Passed, receipt: Some(receipt), locks: Some(locks), .. } => {
             let end = locks.won.monotonic + ready.suite.run.deadline;
@@ -97,6 +97,7 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
         Exit::Passed => say(&format!("      Signed {} in {}/{}/", ready.tag, archive::FOLDER, ready.tag)),
         _ => say(&format!("error: not signed, nothing was written to {}/{}", archive::FOLDER, ready.tag)),
     }
+    verify::free(over.locks.take(), exit, request.surface);
     Ok(exit)
 }
 

@@ -1,5 +1,6 @@
 //! `report`: receipts as one HTML file, and the newest run as a trace. Takes no lock.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,7 @@ use crate::repo::Repo;
 use crate::report::timeline::Needs;
 use crate::report::{html, junit, trace};
 use crate::suite::Suite;
+use crate::sys;
 use crate::verdict::Exit;
 
 /// Where the page goes if nobody says, relative to the repository's root.
@@ -54,6 +56,36 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
 /// Gives what to tell people if it cannot be written; the verdict is in the receipt.
 pub fn junit(path: Option<&Path>, receipt: &Receipt, tasks: &[TaskRecord]) -> Option<String> {
     write(path?, &junit::xml(receipt, tasks)).err().map(|error| format!("{error:#}"))
+}
+
+/// Takes away the JUnit XML of an earlier run before a new one begins: where that is killed, nothing speaks for it.
+pub fn forget_junit(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("--junit {} cannot be written", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says in the JUnit XML that `verify` was asked for that it was refused, and why. `args` as on the command line, which
+/// may be what was wrong.
+pub fn refused_junit(mut args: impl Iterator<Item = OsString>, why: &str) {
+    let mut path = None;
+    if args.next().is_none_or(|command| command != "verify") {
+        return;
+    }
+    while let Some(arg) = args.next() {
+        path = match arg.to_str() {
+            Some("--junit") => args.next(),
+            Some(text) if text.starts_with("--junit=") => text.strip_prefix("--junit=").map(OsString::from),
+            _ => path,
+        };
+    }
+    let Some(path) = path.map(PathBuf::from).filter(|path| !path.as_os_str().is_empty()) else { return };
+    if let Err(error) = write(&path, &junit::refused(why, sys::clocks().wall_ms)) {
+        say(&format!("note: {error:#}"));
+    }
 }
 
 fn of_checkout(root: &Path) -> Vec<Receipt> {

@@ -14,7 +14,7 @@ use crate::plan::Selection;
 use crate::receipt::build::{Facts, build};
 use crate::record::Record;
 use crate::repo::Repo;
-use crate::report::Scene;
+use crate::report::{Scene, freed};
 use crate::run::Observer as _;
 use crate::run::order::{Order, SuiteOrder, Surface};
 use crate::time::Clocks;
@@ -68,9 +68,10 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     let repo = Repo::find(&here)?;
     let try_key = |key: &PathBuf| Signing::try_key(&repo.root, &request.suite, &here.join(key), request.caller);
     let signing = request.key.as_ref().map(try_key).transpose()?;
+    let surface = request.surface;
     let Over { mut exit, receipt, locks, .. } = verify(&repo, request)?;
     // Signing is no part of the run, and a hardware key may take its time: let the next one begin.
-    drop(locks);
+    free(locks, exit, surface);
     if let (Some(signing), Some(receipt)) = (signing, receipt) {
         match signing.sign_receipt(&receipt) {
             Ok(who) => say(&format!("signed by {who}")),
@@ -83,8 +84,18 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
+/// Frees the locks. Whoever has cancelled a run waits for that, and is told.
+pub fn free(locks: Option<HeldLocks>, exit: Exit, surface: Surface) {
+    let Some(locks) = locks else { return };
+    drop(locks);
+    if matches!(exit, Exit::Cancelled(_)) && !surface.json {
+        say(&freed(&show::style(surface), sys::clocks().wall_ms));
+    }
+}
+
 /// The same for a repository that is known, and with the locks still held at the end.
 pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
+    request.junit.as_deref().map_or(Ok(()), super::report::forget_junit)?;
     let ports = Ports::from_env()?;
     let (suite_path, suite_text) = super::read_suite(&repo.root, &request.suite)?;
     let past = super::history(&repo.root);

@@ -50,6 +50,20 @@ pub fn xml(receipt: &Receipt, records: &[TaskRecord]) -> String {
     out + "  </testsuite>\n</testsuites>\n"
 }
 
+/// The XML of a run that was refused before it began, `wall_ms` milliseconds after 1970: one case, with the reason.
+pub fn refused(why: &str, wall_ms: u64) -> String {
+    let counts = r#"tests="1" failures="0" errors="1" skipped="0" time="0.000""#;
+    let (why, at) = (escape(why), utc(wall_ms));
+    let at = at.trim_end_matches('Z');
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"xtask\" {counts}>\n  \
+         <testsuite name=\"xtask\" timestamp=\"{at}\" {counts}>\n    \
+         <testcase name=\"(run)\" classname=\"xtask\" time=\"0.000\">\n      \
+         <error type=\"refused\" message=\"nothing was queued or run\">{why}</error>\n    \
+         </testcase>\n  </testsuite>\n</testsuites>\n"
+    )
+}
+
 fn case(out: &mut String, suite: &str, task: &Task, record: Option<&TaskRecord>) {
     let (name, took) = (escape(task.name.as_str()), seconds(task.took_ms));
     let element = match task.verdict {

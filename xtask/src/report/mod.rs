@@ -24,11 +24,13 @@ use std::time::Duration;
 pub use lines::HEARTBEAT;
 pub use screen::{FRAME, Screen, Size};
 
+use pen::{Pen, Tone};
+
 use crate::name::{Name, TaskName};
 use crate::plan::Plan;
 use crate::receipt::past::Past;
 use crate::suite::Suite;
-use crate::time::Clocks;
+use crate::time::{Clocks, utc_clock};
 
 /// What stands at the other end of stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +97,12 @@ impl Style {
         let log_colour = whole_logs && outside.colour.unwrap_or(!unwanted);
         Self { surface, colour: outside.colour.unwrap_or(!unwanted && (forced || able)), log_colour }
     }
+}
+
+/// What is said once the lock of a run is free, `wall_ms` milliseconds after 1970: the last line of all.
+pub fn freed(style: &Style, wall_ms: u64) -> String {
+    let line = Pen::plain(style.clone()).say(&utc_clock(wall_ms), "Freed", Tone::Good, "workstation lock");
+    line.trim_end().to_owned()
 }
 
 /// A part of what is to be written, in order.

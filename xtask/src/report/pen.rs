@@ -37,6 +37,11 @@ impl Pen {
         Self { style, names: longest.min(NAME_MAX) }
     }
 
+    /// For lines about no task.
+    pub fn plain(style: Style) -> Self {
+        Self { style, names: 0 }
+    }
+
     pub fn terminal(&self) -> bool {
         self.style.surface == Surface::Terminal
     }

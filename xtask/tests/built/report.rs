@@ -79,4 +79,32 @@ fn junit_is_written_however_the_run_ends() {
         "{}",
         xml()
     );
+
+    // One that is refused before it begins says so there, whatever is wrong: the suite, a limit, the command line itself.
+    let refused = |args: &[&str], why: &str| {
+        world.run(&["verify", "--queue", "0s", "--junit", "target/junit/run.xml"]);
+        assert!(!xml().contains("refused"), "{}", xml());
+        world.run(&[&["verify"], args].concat()).expect(2);
+        assert!(xml().contains("<error type=\"refused\"") && xml().contains(why), "{}", xml());
+    };
+    refused(&["--junit=target/junit/run.xml", "--only", "none"], "no such task");
+    refused(&["--outer", "1m", "--junit", "target/junit/run.xml"], "outer is ");
+    refused(&["--junit", "target/junit/run.xml", "--outr", "1m"], "--outr");
+    refused(&["--junit", "target/junit/run.xml", "--key", "nowhere"], "nowhere");
+    world.run(&["verify", "--junit", "target"]).expect(2).says("--junit target cannot be written");
+    assert!(world.repo.join("target/junit").is_dir(), "a folder is not taken away");
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_no_junit_of_the_one_before() {
+    let world = World::new(&SUITE.replace("\"true\"", "\"sleep 600\""));
+    world.write("target/run.xml", "<testsuites/>");
+    let mut running = world.start(&["verify", "--junit", "target/run.xml"]);
+    running.wait_for("Start      first");
+    assert!(!world.repo.join("target/run.xml").exists());
+    running.signal(nix::sys::signal::Signal::SIGKILL);
+    running.wait();
+    crate::world::until("the other process of the run to end it", || {
+        std::net::TcpListener::bind(("127.0.0.1", world.ports.first)).is_ok()
+    });
 }

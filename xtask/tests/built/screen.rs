@@ -160,6 +160,7 @@ fn ctrl_z_is_answered_and_ctrl_c_ends_the_run() {
         assert_eq!(text.matches(once).count(), 1, "{once:?} in\n{text}");
     }
     assert!(text.contains("exit code 130") && !text.contains("  Running"), "{text}");
+    assert!(text.ends_with("       Freed workstation lock\nended with 130\n"), "the last line of all: {text}");
     let stty =
         |when: &str| std::fs::read_to_string(world.folder.path().join("stty").with_extension(when)).expect("stty");
     assert_eq!(stty("before"), stty("after"), "the terminal is as it was");
