@@ -23,26 +23,52 @@ pub fn write(
     root: &Path,
     run: &RunId,
     bytes: &[u8],
-    mut judge: impl FnMut() -> Option<Vec<u8>>,
+    judge: impl FnOnce() -> Option<Vec<u8>>,
 ) -> anyhow::Result<PathBuf> {
-    let folder = root.join(FOLDER);
-    let path = folder.join(format!("{run}.json"));
-    let mut write = || -> anyhow::Result<()> {
-        fs::create_dir_all(&folder)?;
-        let temporary = Temporary(folder.join(format!(".{run}.new")));
-        write_new(&temporary.0, bytes)?;
-        if let Some(other) = judge() {
-            fs::remove_file(&temporary.0)?;
-            write_new(&temporary.0, &other)?;
-        }
-        // A link, unlike a rename, never replaces what is there.
-        fs::hard_link(&temporary.0, &path)?;
-        drop(temporary);
-        File::open(&folder)?.sync_all()?;
-        Ok(())
-    };
-    write().with_context(|| format!("the receipt {} cannot be written", path.display()))?;
+    let path = path(root, run);
+    place(root, run, &path, bytes, judge)
+        .with_context(|| format!("the receipt {} cannot be written", path.display()))?;
     Ok(path)
+}
+
+/// Writes the signature of the receipt of `run` beside it, in the same way: whole or not at all.
+pub fn write_signature(root: &Path, run: &RunId, bytes: &[u8]) -> anyhow::Result<()> {
+    let path = path(root, run).with_extension("json.sig");
+    place(root, run, &path, bytes, || None)
+        .with_context(|| format!("the signature {} cannot be written", path.display()))
+}
+
+/// Where the receipt of `run` is.
+pub fn path(root: &Path, run: &RunId) -> PathBuf {
+    root.join(FOLDER).join(format!("{run}.json"))
+}
+
+fn place(
+    root: &Path,
+    run: &RunId,
+    path: &Path,
+    bytes: &[u8],
+    judge: impl FnOnce() -> Option<Vec<u8>>,
+) -> anyhow::Result<()> {
+    let folder = root.join(FOLDER);
+    fs::create_dir_all(&folder)?;
+    // A runner that was killed while it wrote has left one, and its keeper writes in its stead.
+    let _ = fs::remove_file(folder.join(format!(".{run}.new")));
+    let temporary = Temporary(folder.join(format!(".{run}.new")));
+    write_new(&temporary.0, bytes)?;
+    if let Some(other) = judge() {
+        fs::remove_file(&temporary.0)?;
+        write_new(&temporary.0, &other)?;
+    }
+    // A link, unlike a rename, never replaces what is there.
+    fs::hard_link(&temporary.0, path)?;
+    drop(temporary);
+    let synced = File::open(&folder).and_then(|folder| folder.sync_all());
+    if synced.is_err() {
+        // It is there for whoever looks now, and nobody knows for how long: nothing is to be relied on.
+        fs::remove_file(path)?;
+    }
+    Ok(synced?)
 }
 
 /// Makes a file that was not there, and syncs it.

@@ -38,6 +38,7 @@ const RUNNER: Owner = Owner::Other(0);
 #[derive(Debug)]
 pub struct Keeper {
     wakeups: RefCell<Wakeups>,
+    stopped: Cell<Option<Stop>>,
 }
 
 /// How a run ended, as its keeper saw it.
@@ -49,12 +50,14 @@ pub struct Supervised {
     pub trouble: Vec<String>,
     /// How the command of `lock run` ended, if it ended by itself.
     pub command: Option<ExitStatus>,
+    /// The sha256 of the receipt that the runner has written, if it has.
+    pub receipt: Option<String>,
 }
 
 impl Keeper {
     /// Takes over the signals of this process; once in its life. Errors if the system refuses.
     pub fn new() -> std::io::Result<Self> {
-        Ok(Self { wakeups: RefCell::new(Wakeups::new()?) })
+        Ok(Self { wakeups: RefCell::new(Wakeups::new()?), stopped: Cell::new(None) })
     }
 
     /// Waits for these locks out of one budget, which counts from `began`. Errors with why there is no lock.
@@ -94,12 +97,23 @@ impl Keeper {
     /// Runs an order from the start of its runner to the end of everything that the runner started. The locks are held
     /// throughout; the caller lets them go. `note` takes lines for people.
     pub fn supervise(&self, locks: &HeldLocks, mut order: Order, note: &mut dyn FnMut(&str)) -> Supervised {
-        let (mut trouble, mut command) = (Vec::new(), None);
-        let exit = self.run(locks, &mut order, note, &mut trouble, &mut command).unwrap_or_else(|why| {
-            trouble.push(why);
-            Exit::NoVerdict
-        });
-        Supervised { exit, trouble, command }
+        let mut told = Supervised { exit: Exit::NoVerdict, trouble: Vec::new(), command: None, receipt: None };
+        match self.run(locks, &mut order, note, &mut told) {
+            Ok(exit) => told.exit = exit,
+            Err(why) => told.trouble.push(why),
+        }
+        told
+    }
+
+    /// The first request to stop that has come so far, also one that came too late for what was supervised.
+    pub fn stop(&self) -> Option<Stop> {
+        // If nothing can be seen, nothing was asked.
+        for wake in self.wakeups.borrow_mut().wait(Some(Moment::default()), &[]).unwrap_or_default() {
+            if let (Wake::Stop(stop), None) = (wake, self.stopped.get()) {
+                self.stopped.set(Some(stop));
+            }
+        }
+        self.stopped.get()
     }
 
     fn run(
@@ -107,17 +121,17 @@ impl Keeper {
         locks: &HeldLocks,
         order: &mut Order,
         note: &mut dyn FnMut(&str),
-        trouble: &mut Vec<String>,
-        command: &mut Option<ExitStatus>,
+        told: &mut Supervised,
     ) -> Result<Exit, String> {
-        self.end_the_dead(note, trouble);
+        self.end_the_dead(note, &mut told.trouble);
         let outer = std::env::var(MARK).ok();
         let mut tree = ProcessTree::new(order.run().clone(), outer.as_deref())?;
         let started = start(&mut tree, locks, order);
         let exit = match started {
-            Ok(lifeline) => self.watch(&mut tree, lifeline, locks, order, (trouble, command)),
+            Ok(lifeline) => self.watch(&mut tree, lifeline, locks, order, told),
             Err(why) => Err(why),
         };
+        let trouble = &mut told.trouble;
         let swept = tree.sweep_all(sys::now() + SWEEP);
         if exit == Ok(Exit::Passed) && !swept.found.is_empty() {
             trouble.push(format!("the runner left processes behind: {}", swept.found.join(", ")));
@@ -148,7 +162,7 @@ impl Keeper {
         mut lifeline: Lifeline,
         locks: &HeldLocks,
         order: &Order,
-        (trouble, command): (&mut Vec<String>, &mut Option<ExitStatus>),
+        Supervised { trouble, command, receipt, .. }: &mut Supervised,
     ) -> Result<Exit, String> {
         let mut hear = |lifeline: &mut Lifeline| {
             let (messages, gone) = lifeline.receive();
@@ -156,13 +170,14 @@ impl Keeper {
                 match message {
                     Message::Progress { done, of } => locks.set_progress(done, of),
                     Message::Ended(status) => *command = Some(status),
+                    Message::Receipt(sha256) => *receipt = Some(sha256),
                     Message::Stop(_) | Message::Suspend => {}
                 }
             }
             !gone
         };
         let mut give_up = locks.won.monotonic + order.deadline() + BACKSTOP;
-        let (mut stopped, mut stops, mut hung, mut open) = (None, 0, false, true);
+        let (mut stops, mut hung, mut open) = (0, false, true);
         loop {
             let due = [Some(give_up).filter(|_| !hung), tree.wake_at()].into_iter().flatten().min();
             let fds: &[_] = if open { &[lifeline.as_fd()] } else { &[] };
@@ -170,7 +185,7 @@ impl Keeper {
             for wake in woken {
                 match wake {
                     Wake::Stop(stop) => {
-                        stopped.get_or_insert(stop);
+                        self.stopped.set(self.stopped.get().or(Some(stop)));
                         lifeline.send(Message::Stop(stop));
                         stops += 1;
                         if stops > 1 {
@@ -186,7 +201,7 @@ impl Keeper {
             if let Some(gone) = tree.poll().into_iter().find(|gone| gone.owner == RUNNER) {
                 hear(&mut lifeline);
                 return Ok(match gone.status {
-                    _ if hung => stopped.map_or(Exit::NoVerdict, Exit::Cancelled),
+                    _ if hung => self.stopped.get().map_or(Exit::NoVerdict, Exit::Cancelled),
                     // A command that cannot be started is wrong use; a suite was checked before anybody queued.
                     Some(ExitStatus::Code(2)) if matches!(order, Order::Command(_)) => Exit::Usage,
                     Some(ExitStatus::Code(code)) => exit_of(code).unwrap_or_else(|| {
@@ -196,7 +211,7 @@ impl Keeper {
                     status => {
                         let how = status.map_or("it cannot be ended".to_owned(), |status| status.to_string());
                         trouble.push(format!("the runner is gone before it could say how the run ended: {how}"));
-                        stopped.map_or(Exit::NoVerdict, Exit::Cancelled)
+                        self.stopped.get().map_or(Exit::NoVerdict, Exit::Cancelled)
                     }
                 });
             }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use duct::cmd;
@@ -18,21 +18,42 @@ use crate::name::Caller;
 use crate::sys;
 use crate::time::{Moment, utc};
 
+// How often somebody who wants to stop is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Signs bytes with a key: the path of a private key, or of a public one whose private part an agent or a device holds.
-/// Ends by `deadline`: a device may wait for a touch. Errors say what to do; nobody is asked for a passphrase.
-pub fn sign(key: &Path, namespace: &str, bytes: &[u8], deadline: Moment) -> anyhow::Result<Vec<u8>> {
+/// Ends by `deadline`, since a device may wait for a touch, and as soon as `stopped` says so. Errors say what to do; nobody
+/// is asked for a passphrase.
+pub fn sign(
+    key: &Path,
+    namespace: &str,
+    bytes: &[u8],
+    deadline: Moment,
+    stopped: &dyn Fn() -> bool,
+) -> anyhow::Result<Vec<u8>> {
     let call = cmd!("ssh-keygen", "-P", "", "-Y", "sign", "-f", key, "-n", namespace);
     let call = call.env("SSH_ASKPASS_REQUIRE", "never").env("LC_ALL", "C").stdin_bytes(bytes).stdout_capture();
     let call = call.stderr_capture().unchecked().before_spawn(|command| {
         std::os::unix::process::CommandExt::process_group(command, 0);
+        // A device that still blinks when nobody wants its signature any more would have somebody touch it.
+        sys::quit_with_parent(command);
         Ok(())
     });
     let handle = call.start().context("ssh-keygen cannot be run: is openssh-client installed?")?;
-    let Some(out) = handle.wait_deadline(Instant::now() + deadline.since(sys::now()))? else {
+    let out = loop {
+        // Only a request to stop waits for the next look: the end of ssh-keygen is seen at once.
+        if let Some(out) = handle.wait_timeout(deadline.since(sys::now()).min(LOOK))? {
+            break out;
+        }
+        let why = match stopped() {
+            true => "did not sign: cancelled",
+            false if sys::now() < deadline => continue,
+            false => "did not sign in time: does its agent or device wait for somebody?",
+        };
         for pid in handle.pids().into_iter().filter_map(|pid| i32::try_from(pid).ok()) {
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        bail!("{} did not sign in time: does its agent or device wait for somebody?", key.display());
+        bail!("{} {why}", key.display());
     };
     if !out.status.success() {
         let said = String::from_utf8_lossy(&out.stderr).replace("Signing data on standard input\n", "");

@@ -54,12 +54,11 @@ pub struct Request {
 pub fn run(request: &Request) -> anyhow::Result<Exit> {
     let folder = std::env::current_dir().context("there is no current folder")?;
     let repo = Repo::find(&folder)?;
-    let tag = request.receipt.as_ref().map(|name| format!("refs/tags/{name}^{{commit}}"));
-    let tag = tag.filter(|name| !name.contains(char::is_control)).unwrap_or_else(|| "refs/tags/".to_owned());
     let commit = format!("{}^{{commit}}", request.commit.as_deref().unwrap_or("HEAD"));
     let baseline = format!("{}^{{commit}}", request.baseline.as_deref().unwrap_or("HEAD"));
-    let mut ids = repo.objects(&[&tag, &commit, &baseline])?.into_iter().map(|found| found.map(|object| object.id));
-    let (of_tag, named, baseline) = (ids.next().flatten(), ids.next().flatten(), ids.next().flatten());
+    let mut ids = repo.objects(&[&commit, &baseline])?.into_iter().map(|found| found.map(|object| object.id));
+    let (named, baseline) = (ids.next().flatten(), ids.next().flatten());
+    let of_tag = request.receipt.as_ref().map(|name| repo.tag(name)).transpose()?.flatten();
     for (name, id) in [(&request.commit, &named), (&request.baseline, &baseline)] {
         if let (Some(name), None) = (name, id) {
             bail!("there is no commit {name:?}");
@@ -70,6 +69,9 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
         None => Target::newest(&repo, request.commit.as_deref().unwrap_or("HEAD"), named.as_deref()),
         Some(name) => Target::of(&repo, &folder, name, of_tag.is_some()),
     };
+    if let (None, Some(tag), None) = (&request.commit, &target.tag, &of_tag) {
+        bail!("there is no tag {tag} (git fetch --tags)");
+    }
     let (revision, commit) = match (&request.commit, &target.tag) {
         (None, Some(tag)) => (tag.clone(), of_tag),
         (given, _) => (given.clone().unwrap_or_else(|| "HEAD".to_owned()), named),
@@ -141,7 +143,8 @@ impl Target {
             return of_tag;
         }
         let path = folder.join(name);
-        Self { shown: relative(repo, &path), path, tag: None, missing: None }
+        let missing = fs::symlink_metadata(&path).is_err().then(|| format!("there is no tag {name}, and no such file"));
+        Self { shown: relative(repo, &path), path, tag: None, missing }
     }
 
     /// The receipt of a tag's release.

@@ -144,7 +144,7 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
         say(&format!("    Acquired {} lock after {waited} in queue", request.scope));
     }
     let order = Order::Command(CommandOrder { won: locks.won, ..order });
-    let Supervised { exit, trouble, command } =
+    let Supervised { exit, trouble, command, .. } =
         keeper.supervise(&locks, order, &mut |text| say(&format!("note: {text}")));
     trouble.iter().for_each(|text| say(&format!("error: {text}")));
     let status = |status| match status {

@@ -14,7 +14,7 @@ use super::check_receipt::{Target, words};
 use super::gate::{self, Candidate, RECEIPT, SIGNATURE, SUMS, Terms, sums, with_ending};
 use super::say;
 use super::signing::Signing;
-use super::verify::{self, Over};
+use super::verify::{self, Over, Written};
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
 use crate::receipt::rules::{judge, raised};
@@ -86,9 +86,11 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     let exit = match &over {
         Over { exit: Exit::Passed, receipt: Some(receipt), locks: Some(locks), .. } => {
             let end = locks.won.monotonic + ready.suite.run.deadline;
-            publish(&repo, &ready, receipt, &over.run, end).unwrap_or_else(|error| {
+            let published = publish(&repo, &ready, &over, receipt, end);
+            published.unwrap_or_else(|error| {
                 say(&format!("error: {error:#}"));
-                if sys::now() < end { Exit::NoVerdict } else { Exit::Late }
+                let late = if sys::now() < end { Exit::NoVerdict } else { Exit::Late };
+                over.keeper.stop().map_or(late, Exit::Cancelled)
             })
         }
         Over { exit, .. } => *exit,
@@ -109,10 +111,9 @@ fn look(repo: &Repo, here: &Path, request: &Request) -> anyhow::Result<Ready> {
         bail!("{tag:?} is no name of a tag");
     }
     let mut reasons = Vec::new();
-    let names = [format!("refs/tags/{tag}^{{commit}}"), "HEAD^{commit}".to_owned(), format!("HEAD:{SUITE}")];
-    let mut found = repo.objects(&names.each_ref().map(String::as_str))?.into_iter();
-    let mut next = || found.next().flatten();
-    let (of_tag, head, suite) = (next().map(|object| object.id), next().map(|object| object.id), next());
+    let of_tag = repo.tag(tag)?;
+    let mut found = repo.objects(&["HEAD^{commit}", &format!("HEAD:{SUITE}")])?.into_iter();
+    let (head, suite) = (found.next().flatten().map(|object| object.id), found.next().flatten());
     let short = |id: &Option<String>| id.as_deref().map_or("no commit".to_owned(), |id| id[..7].to_owned());
     match &of_tag {
         None => reasons.push(format!("there is no tag {tag} (git tag {tag})")),
@@ -211,19 +212,20 @@ fn since_last_time(repo: &Repo, ready: &Ready) {
 
 // Signs in memory, has the whole gate judge it, and only then lets anything appear. The locks are held meanwhile, and `end`
 // is the deadline of the run.
-fn publish(repo: &Repo, ready: &Ready, receipt: &Path, run: &RunId, end: Moment) -> anyhow::Result<Exit> {
-    let temporary = Temporary::make(archive::release_temporary(&repo.root, run))?;
+fn publish(repo: &Repo, ready: &Ready, over: &Over, receipt: &Written, end: Moment) -> anyhow::Result<Exit> {
+    let stopped = || over.keeper.stop().is_some();
+    let temporary = Temporary::make(archive::release_temporary(&repo.root, &over.run))?;
     let mut copies = Vec::new();
     for path in &ready.artifacts {
         let to = temporary.0.join(base_name(path));
         copy(&repo.root.join(path), &to).with_context(|| format!("{path} cannot be copied"))?;
         copies.push(to);
     }
-    let mut receipt = Receipt::parse(&archive::read(receipt)?)?;
+    let mut receipt = Receipt::parse(&receipt.read()?)?;
     receipt.subject.outputs.retain(|path, _| ready.artifacts.contains(path));
     let bytes = receipt.to_bytes();
     say(&format!("     Signing in memory: receipt, {SUMS} ({} artifacts)", copies.len()));
-    let signature = ready.signing.sign(&bytes, RECEIPT_NAMESPACE, Some(end))?;
+    let signature = ready.signing.sign(&bytes, RECEIPT_NAMESPACE, Some(end), &stopped)?;
 
     let terms = Terms {
         revision: ready.tag.clone(),
@@ -247,7 +249,7 @@ fn publish(repo: &Repo, ready: &Ready, receipt: &Path, run: &RunId, end: Moment)
     }
     files.sort_unstable();
     let list = sums(&files);
-    let list_signature = ready.signing.sign(list.as_bytes(), RELEASE_NAMESPACE, Some(end))?;
+    let list_signature = ready.signing.sign(list.as_bytes(), RELEASE_NAMESPACE, Some(end), &stopped)?;
     let said =
         gate::confirm(list.as_bytes(), &list_signature, Caller::Release, RELEASE_NAMESPACE, &trusted, judged.now_ms)?;
     judged.sums =
@@ -260,19 +262,27 @@ fn publish(repo: &Repo, ready: &Ready, receipt: &Path, run: &RunId, end: Moment)
     }
     say("     Judging bytes and signature by the whole gate: accepted");
 
+    // The signatures last: the less that is left after them, the less a kill can leave signed under another name.
     let place = |name: &str| temporary.0.join(name);
     archive::write_new(&place(RECEIPT), &bytes)?;
-    archive::write_new(&with_ending(&place(RECEIPT), SIGNATURE), &signature)?;
     archive::write_new(&place(SUMS), list.as_bytes())?;
-    archive::write_new(&with_ending(&place(SUMS), SIGNATURE), list_signature.as_slice())?;
+    archive::write_new(&with_ending(&place(RECEIPT), SIGNATURE), &signature)?;
+    archive::write_new(&with_ending(&place(SUMS), SIGNATURE), &list_signature)?;
     File::open(&temporary.0)?.sync_all()?;
-    appear(temporary, &ready.folder, end)
+    if repo.tag(&ready.tag)?.as_ref() != Some(&ready.commit) {
+        bail!("the tag {} was moved or removed during the run", ready.tag);
+    }
+    appear(temporary, &ready.folder, end, &stopped)
 }
 
 // The one moment in which a release is there: before it there is nothing, after it everything.
-fn appear(temporary: Temporary, folder: &Path, end: Moment) -> anyhow::Result<Exit> {
+fn appear(temporary: Temporary, folder: &Path, end: Moment, stopped: &dyn Fn() -> bool) -> anyhow::Result<Exit> {
     let parent = folder.parent().expect("it was made by joining a name");
     fs::create_dir_all(parent)?;
+    let opened = File::open(parent).with_context(|| format!("{} cannot be synced", parent.display()))?;
+    if stopped() {
+        bail!("cancelled");
+    }
     if sys::now() > end {
         say("        LATE signing took until after the run's deadline");
         return Ok(Exit::Late);
@@ -281,7 +291,12 @@ fn appear(temporary: Temporary, folder: &Path, end: Moment) -> anyhow::Result<Ex
         bail!("{} appeared during the run", folder.display());
     }
     fs::rename(&temporary.0, folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-    File::open(parent)?.sync_all()?;
+    if let Err(error) = opened.sync_all() {
+        // Away at once, as it came; what is in it goes after that.
+        fs::rename(folder, &temporary.0)
+            .with_context(|| format!("{} is there, but not synced ({error})", folder.display()))?;
+        return Err(error).with_context(|| format!("{} cannot be synced", parent.display()));
+    }
     Ok(Exit::Passed)
 }
 

@@ -257,7 +257,11 @@ impl Runner<'_> {
             })
         });
         let path = match written {
-            Ok(path) => Some(path.strip_prefix(&self.order.root).unwrap_or(&path).display().to_string()),
+            Ok(path) => {
+                let sha256 = digest::of_bytes(&receipt.to_bytes());
+                self.watch.lifeline.borrow_mut().send(Message::Receipt(sha256));
+                Some(path.strip_prefix(&self.order.root).unwrap_or(&path).display().to_string())
+            }
             Err(error) => {
                 show.tell(Event::Trouble { text: format!("{error:#}") });
                 None

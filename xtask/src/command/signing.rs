@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::gate::{self, REVOKED, SIGNERS, Trusted};
-use crate::name::Caller;
+use super::verify::Written;
+use crate::name::{Caller, RunId};
 use crate::receipt::rules::{Reason, Seal, judge_seal};
 use crate::receipt::signers::RECEIPT_NAMESPACE;
 use crate::time::Moment;
@@ -30,7 +31,7 @@ impl Signing {
             Trusted { signers: gate::file(root, &beside(SIGNERS)), revoked: vec![gate::file(root, &beside(REVOKED))] };
         let signing = Self { key: key.to_owned(), trusted };
         let probe = b"can this key sign?\n";
-        let (seal, reasons) = signing.judged(probe, &signing.sign(probe, RECEIPT_NAMESPACE, None)?)?;
+        let (seal, reasons) = signing.judged(probe, &signing.sign(probe, RECEIPT_NAMESPACE, None, &|| false)?)?;
         let role_of_key = seal.role();
         if !reasons.is_empty() {
             let why: Vec<&str> = reasons.iter().map(|reason| reason.text.as_str()).collect();
@@ -43,20 +44,36 @@ impl Signing {
         Ok(signing)
     }
 
-    /// Signs by `deadline`; without one, as long as it takes to touch a hardware key.
-    pub fn sign(&self, bytes: &[u8], namespace: &str, deadline: Option<Moment>) -> anyhow::Result<Vec<u8>> {
-        seal::sign(&self.key, namespace, bytes, deadline.unwrap_or_else(|| sys::now() + TOUCH))
+    /// Signs by `deadline`; without one, as long as it takes to touch a hardware key. Ends early when `stopped` says so.
+    pub fn sign(
+        &self,
+        bytes: &[u8],
+        namespace: &str,
+        deadline: Option<Moment>,
+        stopped: &dyn Fn() -> bool,
+    ) -> anyhow::Result<Vec<u8>> {
+        seal::sign(&self.key, namespace, bytes, deadline.unwrap_or_else(|| sys::now() + TOUCH), stopped)
     }
 
-    /// Signs the receipt at `path` and writes the signature beside it, unless the gate would not accept it. Gives who signed.
-    pub fn sign_receipt(&self, path: &Path) -> anyhow::Result<String> {
-        let bytes = archive::read(path)?;
-        let signature = self.sign(&bytes, RECEIPT_NAMESPACE, None)?;
+    /// Signs the receipt that a run has written below `root` and writes the signature beside it, unless the gate would not
+    /// accept it. Gives who signed.
+    pub fn sign_receipt(
+        &self,
+        root: &Path,
+        run: &RunId,
+        written: &Written,
+        stopped: &dyn Fn() -> bool,
+    ) -> anyhow::Result<String> {
+        let (bytes, path) = (written.read()?, written.path.display());
+        let signature = self.sign(&bytes, RECEIPT_NAMESPACE, None, stopped)?;
         let (seal, reasons) = self.judged(&bytes, &signature)?;
         if let Some(reason) = reasons.first() {
-            bail!("{} is not signed: {}", path.display(), reason.text);
+            bail!("{path} is not signed: {}", reason.text);
         }
-        archive::write_new(&gate::with_ending(path, gate::SIGNATURE), &signature)?;
+        if stopped() {
+            bail!("{path} is not signed: cancelled");
+        }
+        archive::write_signature(root, run, &signature)?;
         Ok(seal.signed_by().unwrap_or_default())
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use crate::event::{Event, Stamped};
 use crate::keeper::{self, Keeper, Supervised};
@@ -12,6 +12,7 @@ use crate::lock::{self, HeldLocks, Identity, NotHeld, Ports, Scope};
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
 use crate::receipt::build::{Facts, build};
+use crate::receipt::statement::Receipt;
 use crate::record::Record;
 use crate::repo::Repo;
 use crate::report::{Scene, freed};
@@ -19,7 +20,7 @@ use crate::run::Observer as _;
 use crate::run::order::{Order, SuiteOrder, Surface};
 use crate::time::Clocks;
 use crate::verdict::{Exit, Stop, Word};
-use crate::{archive, scratch, sys};
+use crate::{archive, digest, scratch, sys};
 
 use super::say;
 use super::show::{self, Show};
@@ -56,10 +57,30 @@ pub struct Over {
     pub exit: Exit,
     /// Its identity.
     pub run: RunId,
-    /// Its receipt, if it was written.
-    pub receipt: Option<PathBuf>,
+    /// Its receipt, if it was written and says how the run ended.
+    pub receipt: Option<Written>,
     /// The locks; none if they were never won.
     pub locks: Option<HeldLocks>,
+    /// Who still hears requests to stop.
+    pub keeper: Keeper,
+}
+
+/// A receipt as the run itself wrote it: a task can write to that place too.
+#[derive(Debug)]
+pub struct Written {
+    /// Where.
+    pub path: PathBuf,
+    /// Of its bytes.
+    pub sha256: String,
+}
+
+impl Written {
+    /// Its bytes. Errors if others lie there now.
+    pub fn read(&self) -> anyhow::Result<Vec<u8>> {
+        let bytes = archive::read(&self.path)?;
+        ensure!(digest::of_bytes(&bytes) == self.sha256, "{} is not what the run wrote", self.path.display());
+        Ok(bytes)
+    }
 }
 
 /// Runs the suite of the repository around the current folder. Errors mean that nothing was queued or run.
@@ -69,14 +90,14 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     let try_key = |key: &PathBuf| Signing::try_key(&repo.root, &request.suite, &here.join(key), request.caller);
     let signing = request.key.as_ref().map(try_key).transpose()?;
     let surface = request.surface;
-    let Over { mut exit, receipt, locks, .. } = verify(&repo, request)?;
+    let Over { mut exit, run, receipt, locks, keeper } = verify(&repo, request)?;
     // Signing is no part of the run, and a hardware key may take its time: let the next one begin.
     free(locks, exit, surface);
     if let (Some(signing), Some(receipt)) = (signing, receipt) {
-        match signing.sign_receipt(&receipt) {
+        match signing.sign_receipt(&repo.root, &run, &receipt, &|| keeper.stop().is_some()) {
             Ok(who) => say(&format!("signed by {who}")),
             Err(error) => {
-                exit = exit.max(Exit::NoVerdict);
+                exit = exit.max(keeper.stop().map_or(Exit::NoVerdict, Exit::Cancelled));
                 say(&format!("error: {error:#}\nexit code {}", exit.code()));
             }
         }
@@ -152,7 +173,10 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     };
     let locks = match held {
         Ok(locks) => locks,
-        Err(why) => return not_held(repo, &why, &facts(None), &ready, (show, request.junit.as_deref())),
+        Err(why) => {
+            let (exit, receipt) = not_held(repo, &why, &facts(None), &ready, (show, request.junit.as_deref()));
+            return Ok(Over { exit, run, receipt, locks: None, keeper });
+        }
     };
     let order = SuiteOrder {
         run: run.clone(),
@@ -176,14 +200,15 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         junit: request.junit.clone(),
     };
     let order = Order::Suite(Box::new(order));
-    let Supervised { exit, trouble, .. } = keeper.supervise(&locks, order, &mut |text| say(&format!("note: {text}")));
+    let Supervised { exit, trouble, receipt, .. } =
+        keeper.supervise(&locks, order, &mut |text| say(&format!("note: {text}")));
     if !trouble.is_empty() {
         show.take_over();
     }
     for text in &trouble {
         say(&format!("error: {text}"));
     }
-    let mut receipt = archive_path(&repo.root, &run);
+    let mut receipt = receipt.map(|sha256| Written { path: archive::path(&repo.root, &run), sha256 });
     if receipt.is_none() && !trouble.is_empty() {
         // The runner could not say how the run ended. That it took place is known all the same.
         let record = Record { stop: stop_of(exit), run_late: false, trouble: trouble.clone(), ..Record::default() };
@@ -191,27 +216,29 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         super::report::junit(request.junit.as_deref(), &written, &[])
             .iter()
             .for_each(|note| say(&format!("note: {note}")));
-        match archive::write(&repo.root, &run, &written.to_bytes(), || None) {
-            Ok(path) => receipt = Some(path),
-            Err(error) => say(&format!("error: {error:#}")),
-        }
-        if let Some(path) = &receipt {
+        receipt = write(repo, &run, &written).map_err(|error| say(&format!("error: {error:#}"))).ok();
+        if let Some(Written { path, .. }) = &receipt {
             let path = path.strip_prefix(&repo.root).unwrap_or(path).display();
             say(&format!("   receipt   {path}  (result: {})", written.predicate.result));
         }
+    } else if !trouble.is_empty() {
+        // It was written before the trouble, and knows nothing of it.
+        receipt = None;
     }
     if !trouble.is_empty() {
         say(&format!("exit code {}", exit.code()));
     }
-    Ok(Over { exit, run, receipt, locks: Some(locks) })
+    Ok(Over { exit, run, receipt, locks: Some(locks), keeper })
 }
 
 fn stop_of(exit: Exit) -> Option<Stop> {
     if let Exit::Cancelled(stop) = exit { Some(stop) } else { None }
 }
 
-fn archive_path(root: &Path, run: &RunId) -> Option<PathBuf> {
-    Some(root.join(archive::FOLDER).join(format!("{run}.json"))).filter(|path| path.is_file())
+fn write(repo: &Repo, run: &RunId, receipt: &Receipt) -> anyhow::Result<Written> {
+    let bytes = receipt.to_bytes();
+    let path = archive::write(&repo.root, run, &bytes, || None)?;
+    Ok(Written { path, sha256: digest::of_bytes(&bytes) })
 }
 
 // Says why there is no lock, and leaves a receipt that says so too.
@@ -221,7 +248,7 @@ fn not_held(
     facts: &Facts,
     ready: &super::preflight::Ready,
     (mut show, junit): (Show, Option<&Path>),
-) -> anyhow::Result<Over> {
+) -> (Exit, Option<Written>) {
     let ended = sys::clocks();
     if let NotHeld::Cancelled(signal) = why {
         show.record.on(&Stamped { at: ended.monotonic, event: Event::StopAsked { signal: *signal, again: false } });
@@ -230,11 +257,11 @@ fn not_held(
     show.record.on(&Stamped { at: ended.monotonic, event: Event::Trouble { text: reason } });
     let receipt = build(facts, &ready.suite, &ready.plan, &show.record, ended);
     super::report::junit(junit, &receipt, &[]).iter().for_each(|note| say(&format!("note: {note}")));
-    let written = archive::write(&repo.root, &facts.run, &receipt.to_bytes(), || None);
+    let written = write(repo, &facts.run, &receipt);
     let mut exit = why.exit();
     let mut text = format!("error: {why}");
     match &written {
-        Ok(path) => {
+        Ok(Written { path, .. }) => {
             let path = path.strip_prefix(&repo.root).unwrap_or(path).display();
             text += &format!("\n   receipt   {path}  (result: {})", receipt.predicate.result);
         }
@@ -245,16 +272,17 @@ fn not_held(
     }
     say(&format!("{text}\nexit code {}", exit.code()));
     if show.is_json() {
+        let told = |Written { path, .. }: &Written| path.strip_prefix(&repo.root).unwrap_or(path).display().to_string();
         show.on(&Stamped {
             at: ended.monotonic,
             event: Event::RunFinished {
                 verdict: if receipt.predicate.result == Word::Cancelled { Word::Cancelled } else { Word::NotRun },
                 late: None,
                 run: Duration::ZERO,
-                receipt: written.ok().map(|path| path.strip_prefix(&repo.root).unwrap_or(&path).display().to_string()),
+                receipt: written.as_ref().ok().map(told),
                 exit_code: exit.code(),
             },
         });
     }
-    Ok(Over { exit, run: facts.run.clone(), receipt: archive_path(&repo.root, &facts.run), locks: None })
+    (exit, written.ok())
 }

@@ -330,7 +330,7 @@ impl<'a> RunnerHands<'a> {
                 Message::Suspend => {
                     self.tell(Event::Note { text: SUSPEND.to_owned() });
                 }
-                Message::Progress { .. } | Message::Ended(_) => {}
+                Message::Progress { .. } | Message::Ended(_) | Message::Receipt(_) => {}
             }
         }
         if gone && !self.keeper_gone {

@@ -140,7 +140,7 @@ pub struct Surface {
 pub const SUSPEND: &str = "Ctrl-Z is ignored while the lock is held; Ctrl-C ends the run";
 
 /// What goes through the lifeline after the order, a line each. Its end means that the other process is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Message {
     /// Keeper to runner: somebody asks to stop.
@@ -157,4 +157,7 @@ pub enum Message {
     },
     /// Runner to keeper: the command of `lock run` ended so.
     Ended(ExitStatus),
+    /// Runner to keeper: it has written the receipt, whose bytes have this sha256. What lies in its place without that may be
+    /// anybody's.
+    Receipt(String),
 }

@@ -1,7 +1,7 @@
 //! receipts/ on disk: never half a receipt, never one overwritten, and nothing but a small regular file is read.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use nix::sys::stat::Mode;
 use xtask::archive;
@@ -30,6 +30,51 @@ fn a_receipt_is_written_once_and_never_replaced() {
     assert!(error.contains("cannot be written") && error.contains("exists"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"one");
     assert_eq!(names(&folder), [path.file_name().unwrap().to_str().unwrap()], "nothing else is left");
+}
+
+/// A runner that was killed while it wrote leaves one, and its keeper writes the receipt in its stead.
+#[test]
+fn half_a_receipt_of_a_runner_that_died_is_in_nobodys_way() {
+    let folder = Folder::new();
+    let half = folder.path().join(format!("receipts/.{}.new", run(1)));
+    fs::create_dir(folder.path().join("receipts")).unwrap();
+    fs::write(&half, "half").unwrap();
+    let path = archive::write(folder.path(), &run(1), b"one", || None).unwrap();
+    assert_eq!(fs::read(path).unwrap(), b"one");
+    assert!(!half.exists());
+}
+
+/// What lies there already, a link to elsewhere too, is never written to.
+#[test]
+fn a_new_file_is_new() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("old"), "old").unwrap();
+    symlink(at("old"), at("link")).unwrap();
+    symlink(at("none"), at("dangling")).unwrap();
+    for name in ["old", "link", "dangling"] {
+        let error = archive::write_new(&at(name), b"new").unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{name}");
+    }
+    assert!(fs::read(at("old")).unwrap() == b"old" && !at("none").exists());
+}
+
+/// A folder that may be written to but not opened cannot be synced: what nobody knows to be on disk is not there.
+#[test]
+fn what_cannot_be_synced_is_taken_away_again() {
+    let folder = Folder::new();
+    let receipts = folder.path().join("receipts");
+    fs::create_dir(&receipts).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&receipts, fs::Permissions::from_mode(0o333)).unwrap();
+    // Of this thread alone, and it takes root's right to read everything along.
+    nix::unistd::setfsuid(if nix::unistd::geteuid().is_root() { 65534.into() } else { nix::unistd::geteuid() });
+    let error = format!("{:#}", archive::write(folder.path(), &run(1), b"passed", || None).unwrap_err());
+    assert!(error.contains("cannot be written") && error.contains("denied"), "{error}");
+    assert!(archive::write_signature(folder.path(), &run(1), b"signed").is_err());
+    nix::unistd::setfsuid(nix::unistd::geteuid());
+    fs::set_permissions(&receipts, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(names(&folder), [""; 0]);
 }
 
 /// The judge is asked when the first bytes are on disk but nobody can see them yet.

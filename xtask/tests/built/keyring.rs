@@ -1,6 +1,7 @@
 //! Keys for tests, and a repository whose receipts they sign.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -85,6 +86,22 @@ impl Keyring {
     /// Runs `release`.
     pub fn release(&self, tag: &str) -> Done {
         self.world.run(&["release", tag, "--key", self.key("release").to_str().expect("a plain path")])
+    }
+
+    /// Gives a command an ssh-keygen that takes for ever to sign, as a device does that nobody touches, once there is a file
+    /// `slow` beside the repository. What waits then has `token` among its arguments.
+    pub fn slow_ssh_keygen(&self, command: &mut Command, token: &str) {
+        let folder = self.world.folder.path();
+        let script = format!(
+            "#!/bin/sh\ncase \"$*\" in *'-Y sign'*) test -e {}/slow && sleep {token};; esac\n\
+             PATH=${{PATH#*:}} exec ssh-keygen \"$@\"\n",
+            folder.display()
+        );
+        let shim = folder.join("shim/ssh-keygen");
+        fs::create_dir_all(folder.join("shim")).expect("a folder for the program");
+        fs::write(&shim, script).expect("a program");
+        fs::set_permissions(&shim, fs::Permissions::from_mode(0o755)).expect("a program");
+        command.env("PATH", format!("{}:{}", folder.join("shim").display(), std::env::var("PATH").expect("PATH")));
     }
 
     /// Signs a file as anybody would; writes the signature beside it.

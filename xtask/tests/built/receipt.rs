@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use xtask::name::{Caller, Name, RunId};
 use xtask::receipt::rules::RULES;
@@ -14,7 +15,7 @@ use xtask::receipt::statement::*;
 use xtask::verdict::{ExitStatus, Word};
 
 use crate::keyring::{Keyring, RECEIPTS, SUITE, read, signature_of};
-use crate::world::World;
+use crate::world::{Running, World, processes_with, until};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -642,6 +643,48 @@ fn variables_of_git_do_not_lead_elsewhere() {
         .env("GIT_INDEX_FILE", other.repo.join(".git/index"))
         .env("GIT_OBJECT_DIRECTORY", other.repo.join(".git/objects"));
     assert!(command.output().unwrap().status.success());
+}
+
+/// A task that writes a receipt in the place of that of its own run, which then fails.
+#[test]
+fn what_a_task_writes_in_place_of_the_receipt_is_not_signed() {
+    let forge = "for run in target/xtask-runs/r-*; do cp ../good receipts/${run##*/}.json; done; exit 1";
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", &format!("[\"sh\", \"-c\", {forge:?}]")));
+    fs::write(keyring.world.folder.path().join("good"), "{}").unwrap();
+    fs::create_dir(keyring.world.repo.join("receipts")).unwrap();
+    let done = keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7);
+    assert!(!done.err.contains("signed by"), "{}", done.err);
+    let [forged] = &keyring.world.receipts()[..] else { panic!("one receipt: {:?}", keyring.world.receipts()) };
+    assert_eq!(fs::read(forged).unwrap(), b"{}", "nothing is overwritten");
+    assert!(!signature_of(forged).exists());
+}
+
+#[test]
+fn a_receipt_is_not_signed_once_somebody_wants_to_stop() {
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"touch ../slow\""));
+    let token = format!("96{}", std::process::id());
+    let mut command = keyring.world.command(&["verify", "--key", text(&keyring.key("local"))]);
+    keyring.slow_ssh_keygen(&mut command, &token);
+    let run = Running::start(command, &keyring.world.folder);
+    until("the wait for a touch", || !processes_with(&token).is_empty());
+    run.signal(Signal::SIGTERM);
+    run.wait().expect(143).says("did not sign: cancelled");
+    assert!(!signature_of(&keyring.world.receipts()[0]).exists());
+    until("the end of what waited", || processes_with(&token).is_empty());
+}
+
+/// The key is taken away during the run: exit 0 would say that there is a signature.
+#[test]
+fn a_run_whose_receipt_cannot_be_signed_has_no_verdict() {
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"rm ../key-local\""));
+    keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7).says("cannot sign");
+    keyring.refused(&[], &["signature-missing"]);
+
+    // Or where it is signed by what is another key now: no signature is better than one that nobody accepts.
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"cp ../key-stranger ../key-local\""));
+    fs::remove_file(keyring.key("local").with_extension("pub")).unwrap();
+    keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7).says("is not signed");
+    keyring.refused(&[], &["signature-missing"]);
 }
 
 /// The gate writes nothing: not in the repository, not beside the receipt.

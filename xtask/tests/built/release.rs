@@ -234,22 +234,75 @@ fn a_signature_that_comes_too_late_is_none() {
     let suite = suite_with("touch ../slow")
         .replace("deadline = \"5m\"", "deadline = \"20s\"\nstop-grace = \"1s\"\nwrap-up = \"3s\"");
     let keyring = tagged(&suite.replace("\"1m\"", "\"8s\""));
-    let folder = keyring.world.folder.path();
     let token = format!("98{}", std::process::id());
-    let script = format!(
-        "#!/bin/sh\ncase \"$*\" in *'-Y sign'*) test -e {}/slow && sleep {token};; esac\n\
-         PATH=${{PATH#*:}} exec ssh-keygen \"$@\"\n",
-        folder.display()
-    );
-    let shim = folder.join("shim/ssh-keygen");
-    fs::create_dir(folder.join("shim")).unwrap();
-    fs::write(&shim, script).unwrap();
-    fs::set_permissions(&shim, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = keyring.world.command(&["release", "v1", "--key", keyring.key("release").to_str().unwrap()]);
-    command.env("PATH", format!("{}:{}", folder.join("shim").display(), std::env::var("PATH").unwrap()));
+    keyring.slow_ssh_keygen(&mut command, &token);
     Running::start(command, &keyring.world.folder).wait().expect(3).says("did not sign in time").says("not signed");
     nothing_signed(&keyring);
     until("the end of what waited", || processes_with(&token).is_empty());
+}
+
+/// Somebody who wants to stop is heard to the end, also while a key waits for somebody.
+#[test]
+fn a_release_that_is_cancelled_while_it_signs_is_none() {
+    let keyring = tagged(&suite_with("touch ../slow"));
+    let token = format!("97{}", std::process::id());
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let mut command = keyring.world.command(&["release", "v1", "--key", keyring.key("release").to_str().unwrap()]);
+        keyring.slow_ssh_keygen(&mut command, &token);
+        let run = Running::start(command, &keyring.world.folder);
+        until("the wait for a touch", || !processes_with(&token).is_empty());
+        run.signal(signal);
+        run.wait().expect(code).says("did not sign: cancelled").says("not signed");
+        nothing_signed(&keyring);
+        until("the end of what waited", || processes_with(&token).is_empty());
+        fs::remove_file(keyring.world.folder.path().join("slow")).unwrap();
+    }
+}
+
+/// A folder that may be written to but not opened cannot be synced, so nobody knows whether it would outlast a power cut.
+#[test]
+fn a_release_whose_folder_cannot_be_synced_is_none() {
+    let keyring = Keyring::new(SUITE);
+    keyring.world.git(&["tag", "rel/1"]);
+    let parent = keyring.world.repo.join("receipts/rel");
+    fs::create_dir_all(&parent).unwrap();
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o333)).unwrap();
+    let mut command = keyring.world.command(&["release", "rel/1", "--key", keyring.key("release").to_str().unwrap()]);
+    if nix::unistd::geteuid().is_root() {
+        let folder = keyring.world.folder.path();
+        assert!(Command::new("chown").args(["-R", "65534:65534"]).arg(folder).status().unwrap().success());
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+        std::os::unix::process::CommandExt::gid(&mut command, 65534);
+    }
+    Running::start(command, &keyring.world.folder).wait().expect(7).says("cannot be synced").says("not signed");
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(names(&parent), [""; 0]);
+}
+
+#[test]
+fn a_tag_that_is_moved_or_removed_during_the_run_is_not_released() {
+    for change in ["git tag -d v1", "git tag -f v1 HEAD~1"] {
+        let keyring = tagged(&suite_with(change));
+        keyring.release("v1").expect(7).says("the tag v1 was moved or removed during the run");
+        keyring.refused(&["receipts/v1/receipt.json"], &["receipt-file", "signature-missing"]);
+        assert!(!keyring.world.repo.join("receipts/v1").exists());
+    }
+}
+
+/// A name that git takes for a commit is no tag.
+#[test]
+fn only_a_tag_of_exactly_that_name_is_released() {
+    let keyring = tagged(SUITE);
+    let head = keyring.world.git(&["rev-parse", "HEAD"]);
+    keyring.world.git(&["branch", "refs/tags/v3"]);
+    keyring.release("v1").expect(0);
+    for name in ["v1^0".to_owned(), "v1~0".to_owned(), format!("v1-0-g{}", &head[..10]), "v3".to_owned()] {
+        keyring.release(&name).expect(2).says(&format!("there is no tag {name}"));
+        let folder = keyring.world.repo.join("receipts").join(&name);
+        assert!(Command::new("cp").arg("-r").arg(folder.with_file_name("v1")).arg(&folder).status().unwrap().success());
+        keyring.world.run(&["check-receipt", &name]).expect(2).says(&format!("there is no tag {name} "));
+    }
 }
 
 /// A disk that takes no more: the folder of receipts is a small file system of its own.
