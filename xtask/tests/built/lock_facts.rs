@@ -1,12 +1,15 @@
 //! What the lock relies on of the kernel, where no other test of the lock causes it.
 
-use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
 
 use xtask::lock::wait::Accepted;
@@ -68,12 +71,97 @@ fn a_banner_that_was_not_read_yet_can_be_read_after_the_holders_death() {
 #[test]
 fn a_connection_is_accepted_when_the_kernels_table_says_so() {
     let ports = Ports::take(1);
-    let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports.first)).expect("free");
+    let listener = TcpListener::bind(port::address(ports.first)).expect("free");
     let client = connect(ports.first);
     let mine = client.local_addr().expect("a port").port();
     assert_eq!(stranger::accepted(ports.first, mine), Accepted::No);
     let _theirs = listener.accept().expect("a connection");
     assert_eq!(stranger::accepted(ports.first, mine), Accepted::Yes);
+}
+
+/// A program on the port that does this with each connection, before whoever made it has its next moment: both on one CPU,
+/// and the program goes first. `None` where that cannot be had. Runs `then` on that CPU too.
+fn before_anybody_looks<T: Send>(
+    listener: &TcpListener,
+    does: impl Fn(TcpStream) + Sync,
+    then: impl FnOnce() -> T + Send,
+) -> Option<T> {
+    let cpus = sched_getaffinity(Pid::from_raw(0)).expect("its CPUs");
+    let first = (0..CpuSet::count()).find(|&cpu| cpus.is_set(cpu).expect("a CPU")).expect("one at least");
+    let pin = move || {
+        let mut one = CpuSet::new();
+        one.set(first).expect("a CPU");
+        sched_setaffinity(Pid::from_raw(0), &one).expect("one of its own");
+    };
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin();
+            let mut first = Command::new("chrt");
+            first.args(["--fifo", "--pid", "1", &nix::unistd::gettid().to_string()]);
+            let may = first.output().is_ok_and(|done| done.status.success());
+            ready.send(may).expect("it waits");
+            while may {
+                let (connection, _) = listener.accept().expect("a connection");
+                if over.load(Ordering::SeqCst) {
+                    break;
+                }
+                does(connection);
+            }
+        });
+        if !is_ready.recv().expect("it says so") {
+            return None;
+        }
+        let result = scope.spawn(|| (pin(), then()).1).join().expect("no panic");
+        over.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(listener.local_addr().expect("an address")));
+        Some(result)
+    })
+}
+
+fn reset(connection: TcpStream) {
+    Socket::from(connection).set_linger(Some(Duration::ZERO)).expect("an option");
+}
+
+#[test]
+fn a_holder_that_hangs_up_before_anybody_looks_is_a_holder() {
+    // As one does that has too many waiters.
+    let ports = Ports::take(1);
+    let listener = TcpListener::bind(port::address(ports.first)).expect("free");
+    let greets = |mut connection: TcpStream| {
+        connection.write_all(b"xtask-lock/1 {\"caller\":\"crowded\"}\n").expect("written");
+        reset(connection);
+    };
+    let waits = || {
+        let caller = Caller::new("local", Duration::from_secs(3));
+        (caller.acquire(ports.first).map(drop), caller.said.take())
+    };
+    let Some((refused, said)) = before_anybody_looks(&listener, greets, waits) else {
+        return skipped("a_holder_that_hangs_up_before_anybody_looks_is_a_holder", "no priority over others to be had");
+    };
+    let refused = refused.expect_err("held");
+    assert_eq!(refused.exit(), Exit::NoLock, "{refused}");
+    assert!(said[0].contains("by one that says it is crowded"), "{said:?}");
+}
+
+#[test]
+fn a_connection_that_is_reset_before_anybody_looks_was_no_good_bye() {
+    // A holder that dies does that to those that it has not accepted; it takes more than two to call it a stranger.
+    let ports = Ports::take(1);
+    let listener = TcpListener::bind(port::address(ports.first)).expect("free");
+    let count = AtomicU32::new(0);
+    let resets = |connection| {
+        count.fetch_add(1, Ordering::SeqCst);
+        reset(connection);
+    };
+    let waits = || Caller::new("local", Duration::from_secs(60)).acquire(ports.first).map(drop);
+    let Some(refused) = before_anybody_looks(&listener, resets, waits) else {
+        return skipped("a_connection_that_is_reset_before_anybody_looks_was_no_good_bye", "no priority to be had");
+    };
+    let refused = refused.expect_err("a stranger");
+    assert!(refused.to_string().contains("it takes connections and ends them"), "{refused}");
+    assert!(count.load(Ordering::SeqCst) > 2, "{count:?} connections");
 }
 
 /// Where the next test plays.
