@@ -102,12 +102,9 @@ fn before_anybody_looks<T: Send>(
             first.args(["--fifo", "--pid", "1", &nix::unistd::gettid().to_string()]);
             let may = first.output().is_ok_and(|done| done.status.success());
             ready.send(may).expect("it waits");
-            while may {
-                let (connection, _) = listener.accept().expect("a connection");
-                if over.load(Ordering::SeqCst) {
-                    break;
-                }
-                does(connection);
+            let going = |_: &std::io::Result<TcpStream>| !over.load(Ordering::SeqCst);
+            if may {
+                listener.incoming().take_while(going).for_each(|connection| does(connection.expect("a connection")));
             }
         });
         if !is_ready.recv().expect("it says so") {
