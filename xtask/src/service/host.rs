@@ -1,10 +1,10 @@
 //! The process of one service. It owns the server and everything else that it starts; it ends them, and itself, when
 //! the line to the runner ends.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -177,7 +177,9 @@ impl Host {
     /// it fails; all of it is in the log then.
     pub fn ask(&self, command: &mut Command, limit: Duration) -> anyhow::Result<String> {
         let path = self.folder.join("output");
-        let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let _ = fs::remove_file(&path);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
         command.stdout(file.try_clone()?).stderr(file);
         let ended = self.run(command, limit);
         let output = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();

@@ -19,6 +19,7 @@ mod plan;
 mod postgres;
 mod postgres_cache;
 mod postgres_kills;
+mod postgres_remains;
 mod postgres_template;
 mod postgres_unpacked;
 mod postgres_users;

@@ -38,6 +38,15 @@ impl Server {
 
     /// `change`: a last word on the command of the host.
     pub fn start_in(folder: Folder, service: Service, change: impl FnOnce(&mut Command)) -> Self {
+        Self::launch(folder, &[], service, change)
+    }
+
+    /// A host that these words start, with what is to be started behind them.
+    pub fn start_under(words: &[&str], service: Service, change: impl FnOnce(&mut Command)) -> Self {
+        Self::launch(Folder::new(), words, service, change)
+    }
+
+    fn launch(folder: Folder, words: &[&str], service: Service, change: impl FnOnce(&mut Command)) -> Self {
         let (root, scratch) = (folder.path().join("repo"), folder.path().join("s"));
         for path in [&root, &scratch] {
             fs::create_dir_all(path).unwrap();
@@ -45,8 +54,9 @@ impl Server {
         let spec = Spec { name: Name::parse("postgres").unwrap(), service, root, scratch: scratch.clone() };
         let (link, stdin) = Link::new(&spec).unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-        command.arg("internal-service").stdin(stdin).stdout(log.try_clone().unwrap()).stderr(log);
+        let words = [words, &[env!("CARGO_BIN_EXE_xtask"), "internal-service"]].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).stdin(stdin).stdout(log.try_clone().unwrap()).stderr(log);
         command.env("XDG_CACHE_HOME", cache());
         change(&mut command);
         let child = command.spawn().unwrap();
@@ -139,12 +149,37 @@ pub fn processes_in(folder: &Path) -> Vec<String> {
     inside.map(|path| format!("{}: {:?}", path.display(), fs::read_to_string(path.join("cmdline")))).collect()
 }
 
-/// Segments of shared memory whose creator is this process, by /proc/sysvipc/shm: bytes 1000 of the mode mean that it goes
-/// with the last process that uses it.
-pub fn segments_of(creator: i32) -> Vec<String> {
+/// A segment of shared memory, by /proc/sysvipc/shm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    pub key: i32,
+    pub id: i32,
+    /// Octal; 1000 of it means that it goes with the last process that uses it.
+    pub mode: String,
+    pub creator: i32,
+    pub attached: u32,
+}
+
+impl Segment {
+    /// Whether nobody will ever take it away.
+    pub fn is_left(&self) -> bool {
+        self.attached == 0 && !lives(self.creator)
+    }
+}
+
+pub fn segments() -> Vec<Segment> {
     let text = fs::read_to_string("/proc/sysvipc/shm").unwrap();
-    let creator = creator.to_string();
-    text.lines().skip(1).filter(|row| row.split_whitespace().nth(4) == Some(&creator)).map(str::to_owned).collect()
+    let row = |row: &str| {
+        let fields: Vec<&str> = row.split_whitespace().collect();
+        let number = |at: usize| fields[at].parse().unwrap();
+        let (mode, attached) = (fields[2].to_owned(), fields[6].parse().unwrap());
+        Segment { key: number(0), id: number(1), mode, creator: number(4), attached }
+    };
+    text.lines().skip(1).map(row).collect()
+}
+
+pub fn segments_of(creator: i32) -> Vec<Segment> {
+    segments().into_iter().filter(|segment| segment.creator == creator).collect()
 }
 
 #[test]
@@ -159,7 +194,7 @@ fn a_server_of_the_run_and_nobody_elses() {
     assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), data);
     server.stop();
     assert!(!lives(pid));
-    assert_eq!(segments_of(pid), Vec::<String>::new());
+    assert_eq!(segments_of(pid), []);
 }
 
 #[test]
@@ -272,7 +307,7 @@ fn whoever_kills_the_server_is_told_of_and_nothing_is_left() {
     busy.wait().unwrap();
     server.child.wait().unwrap();
     assert_eq!(processes_in(server.folder.path()), Vec::<String>::new());
-    assert_eq!(segments_of(pid), Vec::<String>::new());
+    assert_eq!(segments_of(pid), []);
     server.stop();
 }
 
@@ -286,9 +321,9 @@ fn a_server_that_lost_a_process_goes_on() {
     let again = server.database("b");
     assert_eq!(postmaster(&again), pid, "the same server");
     // It has a new segment of shared memory, which must not outlive it either.
-    until("the new segment to be forgotten", || segments_of(pid).iter().all(|row| row.contains(" 1600 ")));
+    until("the new segment to be forgotten", || segments_of(pid).iter().all(|segment| segment.mode == "1600"));
     server.stop();
-    assert_eq!(segments_of(pid), Vec::<String>::new());
+    assert_eq!(segments_of(pid), []);
 }
 
 #[test]
@@ -301,7 +336,7 @@ fn a_host_that_is_killed_takes_the_server_with_it() {
     // Nobody has swept: the kernel tells the server.
     until("the server to end", || !lives(pid) || fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c.is_empty()));
     until("its processes to end", || processes_in(server.folder.path()).is_empty());
-    assert_eq!(segments_of(pid), Vec::<String>::new());
+    assert_eq!(segments_of(pid), []);
     service::sweep(&server.scratch);
     server.stop();
 }
@@ -321,7 +356,7 @@ fn a_server_that_is_killed_before_its_segment_is_forgotten_leaves_one_and_the_sw
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     service::sweep(&server.scratch);
-    assert_eq!(segments_of(creator), Vec::<String>::new());
+    assert_eq!(segments_of(creator), []);
     assert_eq!(processes_in(server.folder.path()), Vec::<String>::new());
     server.stop();
 }

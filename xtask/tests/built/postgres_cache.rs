@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use xtask::suite::Fill;
 
 use crate::postgres::{Server, ask, service};
-use crate::world::Folder;
+use crate::world::{Folder, skipped};
 
 fn start(cache: &Path) -> Server {
     Server::start_in(Folder::new(), service(Fill::Empty), |command| {
@@ -59,10 +59,33 @@ fn a_damaged_cache_is_made_anew_whatever_is_damaged() {
     }
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    // A folder in the way is no cache, and nothing that may be removed.
+    // A folder in the way cannot be replaced: the server does without the cache, and says so.
+    for _ in 0..2 {
+        assert!(builds(cache.path()));
+    }
     let mut server = start(cache.path());
-    let why = server.failure();
-    assert!(why.contains("cannot write") && why.contains(".cluster"), "{why}");
+    server.database("a");
+    let log = server.log();
+    assert!(log.contains("cannot be kept in the cache") && log.contains("cannot write"), "{log}");
+    server.stop();
+}
+
+#[test]
+fn a_full_disk_below_the_cache_is_no_reason_to_have_no_server() {
+    if !crate::postgres_users::is_root() {
+        return skipped("a_full_disk_below_the_cache_is_no_reason_to_have_no_server", "mounts take root");
+    }
+    let cache = Folder::new();
+    // The mount is the host's alone.
+    let mut server = Server::start_under(
+        &["unshare", "--mount", "sh", "-c", "mount -t tmpfs -o size=1m none \"$XDG_CACHE_HOME\" && exec \"$@\"", "sh"],
+        service(Fill::Empty),
+        |command| {
+            command.env("XDG_CACHE_HOME", cache.path());
+        },
+    );
+    server.database("a");
+    assert!(server.log().contains("No space left"), "{}", server.log());
     server.stop();
 }
 

@@ -8,8 +8,10 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
+use crate::postgres::{Segment, processes_in, segments};
 use crate::world::{Running, World, until};
 
+/// The query keeps its server's process too busy to notice that the server is gone.
 const SUITE: &str = r#"
 schema = 1
 [run]
@@ -19,7 +21,7 @@ queue = "2m"
 start = "60s"
 setup = ["psql", "-c", "create table t as select generate_series(1, 1000) x"]
 [task.use]
-command = ["psql", "-c", "select count(*), pg_sleep(0.2) from t; create table u as select * from t"]
+command = ["psql", "-c", "select count(*), pg_sleep(0.1) from t; select count(*) from generate_series(1, 2000000) x; create table u as select * from t"]
 services = ["postgres"]
 deadline = "1m"
 "#;
@@ -37,41 +39,68 @@ enum Victim {
     Host,
     Postmaster,
     KeeperAndRunner,
+    Everybody,
 }
 
-const VICTIMS: [Victim; 6] =
-    [Victim::Keeper, Victim::KeepersGroup, Victim::Runner, Victim::Host, Victim::Postmaster, Victim::KeeperAndRunner];
+const VICTIMS: [Victim; 7] = [
+    Victim::Keeper,
+    Victim::KeepersGroup,
+    Victim::Runner,
+    Victim::Host,
+    Victim::Postmaster,
+    Victim::KeeperAndRunner,
+    Victim::Everybody,
+];
 
-/// One run in which somebody is killed; then everything must be gone. What was done, for people.
-pub fn round(world: &World, seed: u64) -> String {
+/// What a round met, for people.
+#[derive(Debug)]
+pub struct Round {
+    pub victim: String,
+    /// Whether the victim was there.
+    pub struck: bool,
+    /// Whether a server ran at that moment.
+    pub running: bool,
+}
+
+/// One run in which somebody is killed; then everything must be gone. `cold`: the cluster has to be made first.
+pub fn round(world: &World, seed: u64, cold: bool) -> Round {
     let mut dice = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let mut throw = |sides: u64| {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (dice >> 33) % sides
     };
-    let victim = VICTIMS[throw(VICTIMS.len() as u64) as usize];
-    // A moment of the start, from the first one on or once the server's process is there, of the use, or of the stop.
-    let seen_first = match victim {
-        Victim::Postmaster => 2,
-        Victim::Host => 1,
-        _ => throw(3) as usize,
+    let victim = VICTIMS[(seed % VICTIMS.len() as u64) as usize];
+    // A moment of the start, from the first one on, once the host or the server's process is there, of the use, or of the
+    // stop.
+    let first = match victim {
+        Victim::Postmaster | Victim::Everybody => 2,
+        Victim::Host => 1 + throw(2),
+        _ => throw(3),
     };
-    let after = Duration::from_millis(throw(500));
-    let mut command = world.command(&["verify"]);
+    let after = Duration::from_millis(throw(if cold { 1000 } else { 400 }));
+    let before = segments();
+    let cache = world.folder.path().join(format!("cold-{seed}"));
+    let dressed = |arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        if cold {
+            command.env("XDG_CACHE_HOME", &cache);
+        }
+        command
+    };
+    let mut command = dressed(&["verify"]);
     command.process_group(0);
     let mut run = Running::start(command, &world.folder);
     let keeper = run.pid();
-    let runner_now = || child(keeper, "internal-runner");
-    let host_now = || child(runner_now()?, "internal-service");
-    let postmaster_now = || child(host_now()?, "postgres");
+    let runner_now = || child(keeper, &["internal-runner"]);
+    let host_now = || child(runner_now()?, &["internal-service"]);
+    // Not the one that is asked for its version.
+    let postmaster_now = || child(host_now()?, &["postgres", "-D"]);
     until("a moment to kill", || {
-        let there = [true, host_now().is_some(), postmaster_now().is_some()][seen_first];
+        let there = [true, host_now().is_some(), postmaster_now().is_some()][first as usize];
         there || run.child.try_wait().expect("the program can be waited for").is_some()
     });
     std::thread::sleep(after);
     let (runner, host, postmaster) = (runner_now(), host_now(), postmaster_now());
-    let mark = runner.and_then(run_of);
-    let segments = postmaster.map(crate::postgres::segments_of).unwrap_or_default();
     let strike = |pid: Option<i32>| pid.is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok());
     let struck = match victim {
         Victim::Keeper => strike(Some(keeper)),
@@ -80,69 +109,74 @@ pub fn round(world: &World, seed: u64) -> String {
         Victim::Host => strike(host),
         Victim::Postmaster => strike(postmaster),
         Victim::KeeperAndRunner => strike(Some(keeper)) & strike(runner),
+        // From below, so that none of them can end the next one.
+        Victim::Everybody => [postmaster, host, runner, Some(keeper)].map(strike) == [true; 4],
     };
-    let what = format!(
-        "seed {seed}: {victim:?} {after:?} after {seen_first}, struck: {struck}, run {mark:?}, server {postmaster:?}"
-    );
+    let what = format!("seed {seed}: {victim:?} {after:?} after {first}, struck: {struck}, server {postmaster:?}");
     let done = run.wait();
-    let Some(mark) = mark else { return what };
-    if matches!(victim, Victim::KeeperAndRunner) {
+    if matches!(victim, Victim::KeeperAndRunner | Victim::Everybody) {
         // Nobody of the run is left: the next one of this user cleans up.
-        world.run(&["verify"]).expect(0);
+        Running::start(dressed(&["verify"]), &world.folder).wait().expect(0);
     }
-    until(&format!("all processes to go; {what}; {}", done.err), || marked(&mark).is_empty());
-    let folder = scratch(&mark);
-    until(&format!("the server to go; {what}"), || crate::postgres::processes_in(&folder).is_empty());
-    until(&format!("the folder to go; {what}; {}", done.err), || !folder.exists());
-    if let Some(postmaster) = postmaster {
-        assert_eq!(crate::postgres::segments_of(postmaster), Vec::<String>::new(), "{what}; before: {segments:?}");
-    }
-    what
+    until(&format!("all processes to go; {what}; {}", done.err), || marked(world).is_empty());
+    until(&format!("the server to go; {what}"), || processes_in(&world.scratch()).is_empty());
+    until(&format!("the folder to go; {what}; {}", done.err), || run_folders(world).is_empty());
+    let left = || -> Vec<Segment> {
+        segments()
+            .into_iter()
+            .filter(|segment| segment.is_left() && !before.iter().any(|b| b.id == segment.id))
+            .collect()
+    };
+    until(&format!("segments to go: {:?}; {what}", left()), || left().is_empty());
+    Round { victim: format!("{victim:?}"), struck, running: struck && postmaster.is_some() }
 }
 
-fn scratch(run: &str) -> PathBuf {
-    let user = format!("xtask-{}", nix::unistd::Uid::effective());
-    let bases = [PathBuf::from("/dev/shm"), std::env::temp_dir()].map(|base| base.join(&user).join(run));
-    bases.iter().find(|path| path.exists()).unwrap_or(&bases[0]).clone()
+// The folders of this world's runs: nobody else makes any there.
+fn run_folders(world: &World) -> Vec<PathBuf> {
+    let bases = fs::read_dir(world.scratch()).unwrap().map(|base| base.unwrap().path());
+    bases.flat_map(|base| fs::read_dir(base).unwrap().map(|entry| entry.unwrap().path())).collect()
 }
 
-/// The child of a process with this among the first words of its command line.
-fn child(parent: i32, word: &str) -> Option<i32> {
+/// The child of a process that has all these words, or the ends of them, in its command line.
+fn child(parent: i32, words: &[&str]) -> Option<i32> {
     let tasks = fs::read_dir(format!("/proc/{parent}/task")).ok()?.flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let pids: Vec<i32> =
         lists.flat_map(|list| list.split_whitespace().map(|p| p.parse().unwrap()).collect::<Vec<_>>()).collect();
     pids.into_iter().find(|pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|&b| b == 0).take(2).any(|arg| String::from_utf8_lossy(arg).ends_with(word))
+        let has = |word: &&str| line.split(|&b| b == 0).any(|arg| String::from_utf8_lossy(arg).ends_with(*word));
+        words.iter().all(has)
     })
 }
 
-fn environ(pid: &str) -> Vec<u8> {
-    fs::read(Path::new("/proc").join(pid).join("environ")).unwrap_or_default()
-}
-
-fn run_of(pid: i32) -> Option<String> {
-    let environ = environ(&pid.to_string());
-    let mark = environ.split(|&b| b == 0).find_map(|variable| variable.strip_prefix(b"XTASK_MARK="))?;
-    let mark = String::from_utf8_lossy(mark).into_owned();
-    mark.rsplit(':').next()?.split('/').next().map(str::to_owned)
-}
-
-/// Processes with the mark of that run.
-fn marked(run: &str) -> Vec<String> {
+/// Processes with the environment of this world, but for those that have overwritten theirs, as the server's have.
+fn marked(world: &World) -> Vec<String> {
+    let place = format!("XTASK_SCRATCH={}", world.scratch().display());
     let pids = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let carries = |pid: &String| environ(pid).windows(run.len()).any(|window| window == run.as_bytes());
+    let environ = |pid: &String| fs::read(Path::new("/proc").join(pid).join("environ")).unwrap_or_default();
+    let carries = |pid: &String| environ(pid).split(|&b| b == 0).any(|variable| variable == place.as_bytes());
     pids.filter(|pid| pid.bytes().all(|b| b.is_ascii_digit())).filter(carries).collect()
 }
 
 #[test]
 fn nothing_is_left_whoever_is_killed_and_the_next_run_works() {
     let world = world();
-    for seed in 0..20 {
-        round(&world, seed);
+    let mut rounds = Vec::new();
+    for seed in 0..21 {
+        rounds.push(round(&world, seed, false));
         if seed % 5 == 4 {
             world.run(&["verify"]).expect(0);
         }
     }
+    let met: Vec<&str> = rounds.iter().filter(|round| round.running).map(|round| round.victim.as_str()).collect();
+    let times = |victim: &str| met.iter().filter(|met| **met == victim).count();
+    assert!(times("Postmaster") >= 2 && times("Everybody") >= 2, "only these met a server: {met:?}");
+    assert!(rounds.iter().filter(|round| round.struck).count() >= 14, "{rounds:?}");
+}
+
+#[test]
+fn nothing_is_left_whoever_is_killed_while_the_cluster_is_made() {
+    let world = world();
+    (0..7).for_each(|seed| drop(round(&world, seed, true)));
 }

@@ -1,18 +1,23 @@
 //! The cached cluster: what `initdb` makes, kept in one file, because making it takes a second and unpacking it a few
 //! hundredths. The file is written whole, renamed into place, and checked to the last byte on every use.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use nix::fcntl::{Flock, FlockArg};
+use nix::dir::Dir;
+use nix::fcntl::{Flock, FlockArg, OFlag, openat};
+use nix::sys::stat::Mode;
 use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 
 use super::programs::Programs;
+use super::remains::BUILD;
 use super::user::ServerUser;
 use crate::digest;
 use crate::service::host::Host;
@@ -33,6 +38,9 @@ const FLAGS: &[&str] = &[
 
 /// How long `initdb` may take: it needs half a second in memory, and some on a slow disk that others use too.
 const BUILD_LIMIT: Duration = Duration::from_secs(120);
+
+/// More than this no new cluster has, in bytes.
+const LARGEST: usize = 256 << 20;
 
 /// How many clusters a cache keeps: of several versions, and of versions before an update.
 const KEEP: usize = 4;
@@ -60,15 +68,23 @@ pub fn place(host: &mut Host, programs: &Programs, user: ServerUser, cache: &Pat
     if unpack(&path, &key, data, user).is_ok() {
         return Ok(());
     }
-    // Readers need no lock: the file that they opened stays whole.
-    let _lock = lock(host, cache)?;
+    // Readers need no lock: the file that they opened stays whole. Without one, too much may be made, and nothing wrong.
+    let _lock = lock(host, cache).map_err(|error| host.log(&format!("{error:#}")));
+    host.still_wanted()?;
     let Err(trouble) = unpack(&path, &key, data, user) else { return Ok(()) };
     match path.exists() {
         true => host.log(&format!("the cluster is made anew: {trouble:#}")),
         false => host.log("the cluster is made, once for these programs"),
     }
-    build(host, programs, user, &path, &key)?;
-    unpack(&path, &key, data, user)
+    let cluster = build(host, programs, user, &key)?;
+    match keep(&path, &cluster) {
+        Ok(()) => remove_old(&path),
+        Err(e) => host.say_note(&format!(
+            "the new cluster cannot be kept in the cache, and each run makes one: cannot write {}: {e}",
+            path.display()
+        )),
+    }
+    write(&cluster, &key, data, user)
 }
 
 // What else than these could make another cluster, must be in it.
@@ -84,7 +100,8 @@ fn key(programs: &Programs) -> anyhow::Result<String> {
 
 /// The lock of whoever puts something into the cache. The kernel frees it however we end.
 pub fn lock(host: &Host, cache: &Path) -> anyhow::Result<Flock<File>> {
-    let mut file = File::create(cache.join("postgres.lock"))?;
+    let path = cache.join("postgres.lock");
+    let mut file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
     loop {
         file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Ok(lock),
@@ -147,50 +164,69 @@ fn write(rest: &[u8], key: &str, data: &Path, user: ServerUser) -> anyhow::Resul
     Ok(user.give(data)?)
 }
 
-fn build(host: &mut Host, programs: &Programs, user: ServerUser, path: &Path, key: &str) -> anyhow::Result<()> {
+// A new cluster in the form of the file, without its first line.
+fn build(host: &Host, programs: &Programs, user: ServerUser, key: &str) -> anyhow::Result<Vec<u8>> {
     let user = user.with_passwd_entry();
-    let home = host.folder.join("build");
-    DirBuilder::new().mode(0o700).create(&home)?;
-    user.give(&home)?;
-    let data = home.join("data");
+    let data = host.folder.join(BUILD);
+    DirBuilder::new().mode(0o700).create(&data)?;
+    user.give(&data)?;
     let mut command = programs.command("initdb");
     command.args(FLAGS).arg("--pgdata").arg(&data).current_dir("/");
     host.ask(user.show_as_known(user.of(&mut command)), BUILD_LIMIT)?;
     let mut entries = Vec::new();
     let mut content = Vec::new();
-    collect(&data, Path::new(""), &mut entries, &mut content)?;
-    let mut rest = serde_json::to_vec(&Head { key: key.to_owned(), entries })?;
-    rest.push(b'\n');
-    rest.append(&mut content);
+    let opened = openat(nix::fcntl::AT_FDCWD, &data, NO_LINK, Mode::empty())?;
+    collect(Dir::from_fd(opened)?, Path::new(""), user, &mut entries, &mut content)?;
+    fs::remove_dir_all(&data)?;
+    let mut cluster = serde_json::to_vec(&Head { key: key.to_owned(), entries })?;
+    cluster.push(b'\n');
+    cluster.append(&mut content);
+    Ok(cluster)
+}
+
+fn keep(path: &Path, cluster: &[u8]) -> std::io::Result<()> {
     let partial = path.with_extension(format!("partial-{}", std::process::id()));
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-        file.write_all(format!("{}\n", digest::of_bytes(&rest)).as_bytes())?;
-        file.write_all(&rest)?;
+        file.write_all(format!("{}\n", digest::of_bytes(cluster)).as_bytes())?;
+        file.write_all(cluster)?;
         file.sync_all()?;
         fs::rename(&partial, path)
     })();
     if written.is_err() {
         let _ = fs::remove_file(&partial);
     }
-    written.with_context(|| format!("cannot write {}", path.display()))?;
-    fs::remove_dir_all(&home)?;
-    remove_old(path);
-    Ok(())
+    written
 }
 
-fn collect(top: &Path, below: &Path, entries: &mut Vec<Entry>, content: &mut Vec<u8>) -> anyhow::Result<()> {
-    let mut found = fs::read_dir(top.join(below))?.collect::<Result<Vec<_>, _>>()?;
-    found.sort_by_key(fs::DirEntry::file_name);
-    for entry in found {
-        let path = below.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
+/// Nothing that is opened so is a link, or makes us wait.
+const NO_LINK: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
+
+// Whoever runs initdb can change what it made while we, who may be root, read it: no link is followed, and nothing is
+// read that this user could not read.
+fn collect(
+    mut folder: Dir,
+    below: &Path,
+    user: ServerUser,
+    entries: &mut Vec<Entry>,
+    content: &mut Vec<u8>,
+) -> anyhow::Result<()> {
+    let mut names = folder.iter().map(|entry| Ok(entry?.file_name().to_owned())).collect::<nix::Result<Vec<_>>>()?;
+    names.retain(|name| !matches!(name.to_bytes(), b"." | b".."));
+    names.sort();
+    for name in names {
+        let path = below.join(OsStr::from_bytes(name.to_bytes()));
+        let mut file = File::from(openat(&folder, name.as_c_str(), NO_LINK, Mode::empty())?);
+        let meta = file.metadata()?;
+        if meta.is_dir() {
             entries.push(Entry { path: path.clone(), bytes: None });
-            collect(top, &path, entries, content)?;
+            collect(Dir::from_fd(file.into())?, &path, user, entries, content)?;
         } else {
-            let bytes = fs::read(entry.path())?;
-            entries.push(Entry { path, bytes: Some(bytes.len() as u64) });
-            content.extend(bytes);
+            ensure!(meta.is_file() && meta.uid() == user.uid(), "{} is not what initdb made", path.display());
+            let before = content.len();
+            (&mut file).take(LARGEST as u64).read_to_end(content)?;
+            ensure!(content.len() < LARGEST, "initdb made more than {LARGEST} bytes");
+            entries.push(Entry { path, bytes: Some((content.len() - before) as u64) });
         }
     }
     Ok(())

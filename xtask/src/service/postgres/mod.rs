@@ -9,7 +9,8 @@ pub mod sql;
 mod template;
 mod user;
 
-use std::fs;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -143,17 +144,23 @@ impl Postgres {
         self.programs.as_ref().expect("prepare comes first")
     }
 
-    fn socket(&self) -> PathBuf {
-        self.folder.join(format!(".s.PGSQL.{}", self.port))
+    // All that is the server's own, its socket too: it is closed to other users, and the folder around it to its own.
+    fn data(&self) -> PathBuf {
+        self.folder.join(remains::DATA)
     }
 
-    // The server's user must reach its folder: it passes through the run's, which is closed to everybody else.
+    fn socket(&self) -> PathBuf {
+        self.data().join(format!(".s.PGSQL.{}", self.port))
+    }
+
+    // The server's user must reach what it is given: it passes through our folders, where it can neither list nor write.
     fn open_folder(&self, scratch: &Path) -> anyhow::Result<()> {
-        if self.user != ServerUser::Same {
-            let mode = scratch.metadata()?.mode();
-            fs::set_permissions(scratch, fs::Permissions::from_mode(mode | 0o011))?;
+        for folder in [scratch, &self.folder] {
+            if self.user != ServerUser::Same {
+                let mode = folder.metadata()?.mode();
+                fs::set_permissions(folder, Permissions::from_mode(mode | 0o011))?;
+            }
         }
-        self.user.give(&self.folder)?;
         let length = self.socket().as_os_str().len();
         ensure!(
             length <= SOCKET_PATH_MAX,
@@ -179,15 +186,18 @@ impl Postgres {
     }
 
     fn spawn(&mut self) -> anyhow::Result<()> {
-        let data = self.folder.join("data");
-        fs::write(data.join("pg_hba.conf"), ACCESS)?;
+        let access = self.folder.join("pg_hba.conf");
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&access)?;
+        file.write_all(ACCESS.as_bytes())?;
+        file.set_permissions(Permissions::from_mode(0o644))?;
         let mut command = self.programs().command("postgres");
-        command.arg("-D").arg(&data).current_dir("/").stdin(Stdio::null());
+        command.arg("-D").arg(self.data()).current_dir("/").stdin(Stdio::null());
         let mut set = |setting: String| {
             command.arg("-c").arg(setting);
         };
         SETTINGS.iter().for_each(|setting| set((*setting).to_owned()));
-        set(format!("unix_socket_directories={}", self.folder.display()));
+        set(format!("hba_file={}", access.display()));
+        set(format!("unix_socket_directories={}", self.data().display()));
         set(format!("port={}", self.port));
         set(format!("listen_addresses={}", if self.service.tcp { "127.0.0.1" } else { "" }));
         self.user.of(&mut command);
@@ -198,10 +208,9 @@ impl Postgres {
 
     // The server writes its state into line 8 of its pid file; asking it by connecting costs more than a look.
     fn wait_until_ready(&mut self, host: &Host) -> anyhow::Result<()> {
-        let path = self.folder.join("data/postmaster.pid");
+        let path = self.data().join("postmaster.pid");
         loop {
-            let text = fs::read_to_string(&path).unwrap_or_default();
-            if text.lines().nth(7).is_some_and(|state| state.trim() == "ready") {
+            if remains::read_small(&path).lines().nth(7).is_some_and(|state| state.trim() == "ready") {
                 return Ok(());
             }
             self.still_alive(host)?;
@@ -221,7 +230,9 @@ impl Postgres {
         self.connection = None;
         self.connection = Some(Connection::open(&self.socket(), "postgres", PATIENCE)?);
         // From now on it goes with the last process of the server, even after SIGKILL.
-        remains::forget_segment(&self.folder.join("data"));
+        if let Some(server) = &self.server {
+            remains::forget_segments(i32::try_from(server.id())?, self.user.uid());
+        }
         Ok(())
     }
 
@@ -241,12 +252,12 @@ impl Postgres {
     /// How to reach a database: forms that libpq, sqlx, tokio-postgres, psycopg, asyncpg and node-postgres all read.
     fn env(&self, database: &str) -> Env {
         let mut env: Env = FOREIGN.iter().map(|name| ((*name).to_owned(), None)).collect();
-        let folder = self.folder.to_string_lossy();
+        let folder = self.data().to_string_lossy().into_owned();
         let port = self.port.to_string();
         let (host, url) = match &self.password {
             Some(password) => {
                 env.insert("PGPASSWORD".to_owned(), Some(password.clone()));
-                ("127.0.0.1".into(), format!("postgresql://postgres:{password}@127.0.0.1:{port}/{database}"))
+                ("127.0.0.1".to_owned(), format!("postgresql://postgres:{password}@127.0.0.1:{port}/{database}"))
             }
             None => {
                 let url = format!("postgresql:///{database}?host={}&user=postgres&port={port}", percent(&folder));
@@ -282,7 +293,7 @@ impl Kind for Postgres {
             }
             Err(missing) => bail!(explain(&missing, self.service.at_least)),
         });
-        cluster::place(host, self.programs(), self.user, &cache, &self.folder.join("data"))
+        cluster::place(host, self.programs(), self.user, &cache, &self.data())
     }
 
     fn start(&mut self, host: &mut Host) -> anyhow::Result<String> {

@@ -36,6 +36,14 @@ impl ServerUser {
         Self::Other { uid, gid }
     }
 
+    /// Its number.
+    pub fn uid(&self) -> u32 {
+        match *self {
+            Self::Same => Uid::effective().as_raw(),
+            Self::Other { uid, .. } => uid,
+        }
+    }
+
     /// Makes a command run as this user.
     pub fn of<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         match *self {
