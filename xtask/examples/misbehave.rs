@@ -20,6 +20,7 @@
 //!     count              says every TERM, INT and HUP that it gets, and goes on
 //!     stop               stops itself
 //!     threads            its first thread ends, and another does the rest
+//!     everywhere         lets itself run on every CPU
 //!     unpinnable         from here on the kernel refuses to pin it, and what comes of it, to CPUs
 //!     exec WORDS         exec of another program, with all the words that are left
 //!     root               becomes root for good, where it is set-uid root
@@ -121,6 +122,10 @@ fn carry_out_one(order: &str, rest: &mut Orders) {
             });
             // Ends this thread alone.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        "everywhere" => {
+            let all: libc::cpu_set_t = unsafe { std::mem::transmute([0xff_u8; size_of::<libc::cpu_set_t>()]) };
+            assert_eq!(unsafe { libc::sched_setaffinity(0, size_of_val(&all), &raw const all) }, 0);
         }
         "unpinnable" => refuse_pinning(),
         "exec" => {

@@ -235,8 +235,12 @@ pub fn kill_exactly(pid: i32, is_it: impl FnOnce() -> bool) -> io::Result<()> {
         if unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), libc::SIGKILL, no_info, 0) } == 0 {
             return Ok(());
         }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::ESRCH) {
+            return Err(error); // it is gone, and its number is anybody's
+        }
     }
-    // Old kernels and the filters of some containers have no such calls. While `fd` is open, this says what is wrong.
+    // Old kernels and the filters of some containers have no such calls.
     // SAFETY: a system call without pointers.
     if unsafe { libc::kill(pid, libc::SIGKILL) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -9,6 +9,7 @@ mod kills;
 mod logs;
 mod signals;
 mod together;
+mod whose;
 
 use serde_json::Value;
 
