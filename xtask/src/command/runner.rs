@@ -20,7 +20,7 @@ use crate::receipt::statement::{Program, Receipt, Service};
 use crate::repo::{Repo, Snapshot, SnapshotError};
 use crate::report::Scene;
 use crate::run::Observer as _;
-use crate::run::hands::{RunnerHands, Work};
+use crate::run::hands::{self, RunnerHands, Work};
 use crate::run::lifeline::Lifeline;
 use crate::run::order::{Message, Order, SuiteOrder};
 use crate::scratch::Scratch;
@@ -65,7 +65,7 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     let env = env(order.caller == Caller::Release)?;
     let watch = Watch { lifeline: RefCell::new(lifeline), stop: Cell::default(), keeper_gone: Cell::default() };
     let (program, show) = (Some(program), &mut show);
-    Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show, program, watch }.run()
+    Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show, program, watch, slept: false }.run()
 }
 
 fn scene(order: &SuiteOrder, ready: &Ready) -> Scene {
@@ -86,6 +86,7 @@ struct Runner<'a> {
     // Hashed meanwhile.
     program: Option<JoinHandle<Program>>,
     watch: Watch,
+    slept: bool,
 }
 
 // What the keeper tells while the tree is read.
@@ -225,6 +226,7 @@ impl Runner<'_> {
         let finished = hands.finish(end);
         let service = |(name, version)| Service { name, version };
         self.watch.keeper_gone.set(finished.keeper_gone);
+        self.slept = finished.slept;
         Ok(finished.services.into_iter().map(service).collect())
     }
 
@@ -248,6 +250,9 @@ impl Runner<'_> {
             }
             late
         };
+        if let Some(text) = hands::slept(&self.order.won).filter(|_| !self.slept) {
+            show.tell(Event::Trouble { text });
+        }
         too_late(show);
         let mut receipt: Receipt = receipt_at(show);
         let written = archive::write(&self.order.root, &self.order.run, &receipt.to_bytes(), || {

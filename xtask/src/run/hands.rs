@@ -25,7 +25,7 @@ use crate::process::{Gone, Output, Owner, ProcessTree, Spawn, log};
 use crate::service::{self, Env};
 use crate::suite::{Leftovers, Suite, Task};
 use crate::sys;
-use crate::time::Moment;
+use crate::time::{Clocks, Human, Moment};
 use crate::verdict::{Cause, ExitStatus, Stop, Verdict};
 
 /// How much longer the boot clock may run than the monotonic one before the machine counts as suspended.
@@ -33,10 +33,18 @@ const SUSPENDED: Duration = Duration::from_secs(1);
 /// How long a service may take to stop before it is killed.
 const SERVICE_STOP: Duration = Duration::from_secs(10);
 
+/// What to say if the machine was suspended since then: nobody knows what that did to the tasks' times.
+pub fn slept(since: &Clocks) -> Option<String> {
+    let slept = sys::clocks().suspended_since(since);
+    (slept > SUSPENDED).then(|| format!("the machine was suspended for {} during the run", Human(slept)))
+}
+
 /// What is known when everything has ended.
 pub struct Finished {
     /// Whether the keeper is gone.
     pub keeper_gone: bool,
+    /// Whether it was said that the machine was suspended.
+    pub slept: bool,
     /// Name and version of the services that were ready.
     pub services: Vec<(Name, String)>,
 }
@@ -133,7 +141,7 @@ impl<'a> RunnerHands<'a> {
         }
         service::sweep(self.work.scratch);
         self.look_for_stops();
-        Finished { keeper_gone: self.keeper_gone, services: self.services.versions() }
+        Finished { keeper_gone: self.keeper_gone, slept: self.slept, services: self.services.versions() }
     }
 
     fn stop_services(&mut self, until: Moment) {
@@ -343,10 +351,8 @@ impl<'a> RunnerHands<'a> {
     }
 
     fn look_around(&mut self, now: Moment) {
-        let slept = sys::clocks().suspended_since(&self.work.order.won);
-        if slept > SUSPENDED && !self.slept {
+        if let Some(text) = slept(&self.work.order.won).filter(|_| !self.slept) {
             self.slept = true;
-            let text = format!("the machine was suspended for {} during the run", crate::time::Human(slept));
             self.tell(Event::Trouble { text });
             if self.work.order.caller == Caller::Release {
                 self.inbox.push_back(Input::NoVerdict);

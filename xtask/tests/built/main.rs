@@ -5,6 +5,7 @@
 mod adopt;
 mod archive;
 mod interop;
+mod interposed;
 mod keyring;
 mod lock;
 mod lock_caller;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use xtask::process::affinity::{Cpus, quota_of};
 
 use crate::process::{Ran, misbehave, suite, task, token};
-use crate::world::{Running, World};
+use crate::world::{Running, World, skipped};
 
 fn pool() -> usize {
     Cpus::of_this_process().expect("Linux says").pool().len()
@@ -48,6 +48,7 @@ fn the_pool_is_what_the_process_may_use() {
 #[test]
 fn two_tasks_side_by_side_have_no_cpu_in_common() {
     if pool() < 2 {
+        skipped("two_tasks_side_by_side_have_no_cpu_in_common", "there is only one CPU");
         return;
     }
     let token = token();

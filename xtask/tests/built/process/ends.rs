@@ -1,7 +1,7 @@
 //! The end of a task: at its deadline, by itself, with what it left behind.
 
 use crate::process::{Ran, suite, task, token, token_seconds};
-use crate::world::World;
+use crate::world::{World, skipped};
 
 /// Past a deadline of 1 s the task is late, got these signals, and nothing of it is left.
 #[track_caller]
@@ -123,7 +123,8 @@ fn what_ends_with_the_task_is_no_leftover() {
 #[test]
 fn a_process_that_is_not_ours_to_kill_is_named_and_not_waited_for() {
     if !nix::unistd::geteuid().is_root() {
-        return; // nobody else can make a program of another user's
+        // Nobody else can make a program of another user's.
+        return skipped("a_process_that_is_not_ours_to_kill_is_named_and_not_waited_for", "not root");
     }
     let token = token();
     let world = World::new(&suite("[task.none]\ncommand = 'true'\ndeadline = \"1s\""));

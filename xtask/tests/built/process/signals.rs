@@ -7,7 +7,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use crate::process::{Ran, assert_none_left, misbehave, suite, task, token};
-use crate::world::{Running, World, processes_with, until};
+use crate::world::{Running, World, processes_with, skipped, until};
 
 /// A run of one task with these orders, which then hangs; and its token.
 fn hanging(orders: &str, grace: &str) -> (World, String) {
@@ -124,7 +124,9 @@ fn a_reader_that_leaves_early_ends_nothing() {
 fn a_task_has_no_terminal_to_take() {
     let token = token();
     let world = World::new(&suite(&task("bad", "terminal", &token, "")));
-    let Ok(script) = Command::new("script").arg("--version").output() else { return };
+    let Ok(script) = Command::new("script").arg("--version").output() else {
+        return skipped("a_task_has_no_terminal_to_take", "there is no program `script`");
+    };
     assert!(script.status.success());
     let command = started_by(&world, "script", &["-qec", &format!("'{PROGRAM}' verify"), "/dev/null"]);
     let done = Running::start(command, &world.folder).wait().expect(0);
@@ -149,7 +151,10 @@ fn the_first_process_of_a_container_ends_what_is_left_and_listens_to_signals() {
     let tasks =
         task("a", "fork session leave bare hang end fork leave say late end say hi", &token, "leftovers = \"kill\"");
     let world = World::new(&suite(&tasks));
-    let Some(running) = as_init(&world) else { return };
+    let Some(running) = as_init(&world) else {
+        let name = "the_first_process_of_a_container_ends_what_is_left_and_listens_to_signals";
+        return skipped(name, "no namespace of processes can be made");
+    };
     Ran::of(world, running.wait().expect(0), &token).expect("a", "passed", &[]);
 
     let (world, token) = hanging("", "300ms");
