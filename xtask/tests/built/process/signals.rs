@@ -27,7 +27,7 @@ fn is_ready(world: &World) {
 
 #[track_caller]
 fn stops_at(signal: Signal, code: i32, name: &str) {
-    let (world, token) = hanging("count", "300ms");
+    let (world, token) = hanging("count", "3s");
     let running = world.start(&["verify"]);
     is_ready(&world);
     running.signal(signal);
@@ -95,7 +95,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_xtask");
 
 #[test]
 fn nohup_is_respected_but_int_always_counts() {
-    let (world, token) = hanging("", "300ms");
+    let (world, token) = hanging("", "20s");
     let running = Running::start(
         started_by(&world, "sh", &["-c", "trap '' HUP INT; exec \"$0\" verify", PROGRAM]),
         &world.folder,
@@ -157,7 +157,7 @@ fn the_first_process_of_a_container_ends_what_is_left_and_listens_to_signals() {
     };
     Ran::of(world, running.wait().expect(0), &token).expect("a", "passed", &[]);
 
-    let (world, token) = hanging("", "300ms");
+    let (world, token) = hanging("", "20s");
     let running = as_init(&world).expect("it was allowed a moment ago");
     is_ready(&world);
     let children = format!("/proc/{0}/task/{0}/children", running.pid());
