@@ -227,6 +227,31 @@ fn it_has_a_workspace_of_its_own_where_membership_would_disturb() {
 }
 
 #[test]
+fn a_repository_inside_of_a_workspace_leaves_that_workspace_as_it_is() {
+    let inherits = PACKAGE.replace("\"0.1.0\"", "{ workspace = true }");
+    let pair = Pair::new(&[("Cargo.toml", PACKAGE), ("src/lib.rs", TEST), ("rustfmt.toml", "")]);
+    pair.into.write("Cargo.toml", &inherits);
+    pair.into.git(&["rm", "--quiet", "Cargo.lock"]);
+    pair.into.commit("a member of what is around");
+    let around = pair.into.repo.parent().expect("a parent").join("Cargo.toml");
+    fs::write(&around, "[workspace]\nmembers = [\"product\"]\n[workspace.package]\nversion = \"0.1.0\"\n")
+        .expect("written");
+    let why = format!("the repository lies in the cargo workspace of {}", around.display());
+    pair.adopt(&[]).expect(0).says(&why).says("works from the repository's root only");
+    assert_eq!(pair.read("Cargo.toml"), inherits);
+    let suite = pair.read("ci/suite.toml");
+    for command in ["cargo fmt --check", "cargo check --all-targets", "cargo test"] {
+        assert!(suite.contains(&format!("\"{command}\"")), "only its own packages: {suite}");
+    }
+    pair.cargo(&["metadata", "--format-version", "1", "--offline", "--no-deps"]);
+    pair.cargo(&["update", "--workspace", "--locked", "--offline", "--manifest-path", "xtask/Cargo.toml"]);
+    // A workspace around it that does not know it: cargo itself wants that mended first.
+    fs::write(&around, "[workspace]\nmembers = []\n").expect("written");
+    pair.into.commit("adopted");
+    pair.adopt(&[]).expect(2).says("cargo cannot read the repository where it lies");
+}
+
+#[test]
 fn a_pattern_that_would_take_it_in_gets_an_exception() {
     let root = "[workspace]\nmembers = [\"[px]*\"]\nexclude = [\"target\"]\nresolver = \"2\"\n";
     let old = PACKAGE.replace("edition", "rust-version = \"1.56\"\nedition");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -27,6 +27,8 @@ pub(super) struct Layout<'a> {
     pub tracked: &'a BTreeSet<String>,
     /// How to ask cargo.
     pub cargo: Cargo,
+    /// The manifest of the workspace that the repository itself lies in, if it does.
+    pub around: Option<PathBuf>,
 }
 
 /// Manifests by what cargo makes of them.
@@ -71,6 +73,9 @@ pub(super) fn in_scratch(
 impl Layout<'_> {
     // As a member of the workspace at the root, which is made if there is none.
     fn join(&self, mut changes: Changes, ours: &str, oldest: (u64, u64), before: &Shape) -> anyhow::Result<Changes> {
+        if let Some(around) = &self.around {
+            bail!("the repository lies in the cargo workspace of {}", around.display());
+        }
         let old_lock = if self.tracked.contains(MANIFEST) {
             ensure!(
                 self.tracked.contains(LOCK),
@@ -181,6 +186,9 @@ impl Layout<'_> {
 
     fn shape(&self) -> anyhow::Result<Shape> {
         let mut shape = Shape { members: BTreeSet::new(), default: BTreeSet::new(), others: BTreeSet::new() };
+        if self.around.is_some() {
+            return Ok(shape); // its packages may be nothing without that workspace, which is not in the clone
+        }
         if self.clone.join(MANIFEST).is_file() {
             let metadata = self.cargo.metadata(self.clone, &[])?;
             shape.members = self.paths(&metadata, "workspace_members");
@@ -267,6 +275,16 @@ impl Cargo {
             "xtask needs Rust {major}.{minor}; there it is {said}"
         );
         Ok(())
+    }
+
+    /// The manifest of the workspace around the repository at `root`, where that is not in it. Errors where there is a
+    /// manifest above it, and cargo does not get along with both.
+    pub fn around(&self, root: &Path) -> anyhow::Result<Option<PathBuf>> {
+        if !root.ancestors().skip(1).any(|above| above.join(MANIFEST).is_file()) {
+            return Ok(None);
+        }
+        let found = PathBuf::from(self.run(root, &["locate-project", "--workspace", "--message-format", "plain"])?);
+        Ok(Some(found).filter(|found| !found.starts_with(root)))
     }
 
     fn metadata(&self, folder: &Path, args: &[&str]) -> anyhow::Result<Value> {

@@ -65,7 +65,9 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     let quick =
         ["-c", "filter.lfs.smudge=", "-c", "filter.lfs.required=false", "clone", "--quiet", "--shared", ".", place];
     target.git(&quick, b"")?;
-    let layout = Layout { clone: &clone, tracked: &tracked, cargo: Cargo::new()? };
+    let cargo = Cargo::new()?;
+    let around = cargo.around(&target.root).context("cargo cannot read the repository where it lies")?;
+    let layout = Layout { clone: &clone, tracked: &tracked, cargo, around };
     let oldest = program::oldest_rust(&source.text("xtask/Cargo.toml")?)?;
     layout.cargo.at_least(&clone, oldest)?;
     let was_own = update && String::from_utf8_lossy(&read("xtask/Cargo.toml")?).contains("\n[workspace]");
@@ -190,7 +192,8 @@ fn with_alias(old: &str, ours: &str, own: bool) -> Result<String, String> {
 // What a repository gets once: a suite, recipes for CI, who may sign, a place for receipts.
 fn first_time(source: &Source, layout: &Layout<'_>, member: bool) -> anyhow::Result<Changes> {
     let read_text = |path: &str| String::from_utf8(read(layout.clone, path).ok()?).ok();
-    let found = starter::Found { files: layout.tracked.clone(), read: &read_text, member };
+    let found =
+        starter::Found { files: layout.tracked.clone(), read: &read_text, member, below: layout.around.is_some() };
     let suite = starter::suite(&found)?;
     let ours = Suite::parse(&source.text(SUITE)?).map_err(|e| anyhow::anyhow!("{}", e.display(SUITE)))?.run;
     let theirs = Suite::parse(&suite).map_err(|e| anyhow::anyhow!("{}", e.display(SUITE)))?.run;
@@ -255,7 +258,11 @@ fn kept_by_git(clone: &Path, changes: &Changes) -> anyhow::Result<()> {
     write(clone, changes)?;
     let ignored = Repo::find(clone)?.git(&["ls-files", "-z", "--others", "--ignored", "--exclude-standard"], b"")?;
     let ignored: Vec<String> = names(&ignored).into_iter().filter(|path| changes.contains_key(path)).collect();
-    ensure!(ignored.is_empty(), "its .gitignore would keep these out of the repository: {}", few(&ignored));
+    ensure!(
+        ignored.is_empty(),
+        "its .gitignore would keep these out of the repository: {}; change that there, commit, and adopt again",
+        few(&ignored)
+    );
     Ok(())
 }
 

@@ -18,6 +18,8 @@ pub struct Found<'a> {
     pub read: &'a dyn Fn(&str) -> Option<String>,
     /// Whether xtask is a member of its cargo workspace.
     pub member: bool,
+    /// Whether the repository lies in a cargo workspace that begins above it, whose other packages are not its business.
+    pub below: bool,
 }
 
 /// The text of ci/suite.toml.
@@ -121,7 +123,11 @@ impl Draft {
 
     fn rust(&mut self, found: &Found<'_>, dir: &str) {
         let (ci, manifest) = (found.ci(), found.text(dir, "Cargo.toml"));
-        let which = if found.member && dir.is_empty() { "--workspace --exclude xtask" } else { "--workspace" };
+        let which = match (found.below, found.member && dir.is_empty()) {
+            (true, _) => "",
+            (_, true) => " --workspace --exclude xtask",
+            _ => " --workspace",
+        };
         let locked = if found.has(dir, "Cargo.lock") { " --locked" } else { "" };
         // Benches that need a nightly compiler would fail where nobody builds them.
         let nightly = |path: &str| {
@@ -130,15 +136,16 @@ impl Draft {
         let targets = if found.any(nightly) { "" } else { " --all-targets" };
         let heavy = "cpus     = \"all\"\nmutex    = \"target\"\n";
         if found.has(dir, "rustfmt.toml") || found.has(dir, ".rustfmt.toml") || ci.contains("cargo fmt") {
-            self.task(dir, "fmt", "cargo fmt --all --check", 1, "fix      = \"cargo fmt --all\"\n");
+            let fmt = if found.below { "cargo fmt" } else { "cargo fmt --all" };
+            self.task(dir, "fmt", &format!("{fmt} --check"), 1, &format!("fix      = {fmt:?}\n"));
         }
-        let check = self.task(dir, "check", &format!("cargo check {which}{targets}{locked}"), 10, heavy);
+        let check = self.task(dir, "check", &format!("cargo check{which}{targets}{locked}"), 10, heavy);
         let needs = format!("needs    = [{check:?}]\n{heavy}");
         let lints =
             found.has(dir, "clippy.toml") || found.has(dir, ".clippy.toml") || manifest.contains("lints.clippy");
         if lints || ci.contains("clippy") {
             let deny = if ci.contains("-D warnings") { " -- -D warnings" } else { "" };
-            self.task(dir, "clippy", &format!("cargo clippy {which}{targets}{locked}{deny}"), 10, &needs);
+            self.task(dir, "clippy", &format!("cargo clippy{which}{targets}{locked}{deny}"), 10, &needs);
         }
         let postgres = self.postgres(found);
         let services = if postgres { "services = [\"postgres\"]\n" } else { "" };
@@ -148,7 +155,7 @@ impl Draft {
         }
         let nextest = found.has(dir, ".config/nextest.toml") || ci.contains("nextest");
         let test = if nextest { "cargo nextest run" } else { "cargo test" };
-        self.task(dir, "test", &format!("{test} {which}{locked}"), 15, &format!("{needs}{services}"));
+        self.task(dir, "test", &format!("{test}{which}{locked}"), 15, &format!("{needs}{services}"));
     }
 
     // Whether the code talks to PostgreSQL; then there is a service for it.
