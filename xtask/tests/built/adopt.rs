@@ -82,6 +82,12 @@ impl Pair {
 
     /// Runs cargo in the other repository; what it printed.
     fn cargo(&self, args: &[&str]) -> String {
+        let done = self.try_cargo(".", args).expect(0);
+        done.out + &done.err
+    }
+
+    /// Runs cargo in a folder of the other repository.
+    fn try_cargo(&self, folder: &str, args: &[&str]) -> Done {
         let mut command = std::process::Command::new("cargo");
         for (name, value) in self.into.command(&[]).get_envs() {
             match value {
@@ -89,9 +95,8 @@ impl Pair {
                 None => command.env_remove(name),
             };
         }
-        command.args(args).current_dir(&self.into.repo);
-        let done = self.run(&self.into, command).expect(0);
-        done.out + &done.err
+        command.args(args).current_dir(self.into.repo.join(folder));
+        self.run(&self.into, command)
     }
 
     fn read(&self, path: &str) -> String {
@@ -153,6 +158,43 @@ fn a_single_package_becomes_the_root_of_a_workspace() {
     assert!(done.err.contains("PASSED"), "{}", done.err);
     assert_eq!(pair.into.git(&["status", "--porcelain"]), "", "the receipt is ignored");
     assert!(pair.cargo(&["test", "--workspace", "--offline"]).contains("1 passed"));
+}
+
+#[test]
+fn the_copy_is_compiled_there_and_agrees_with_the_same_commands_by_hand() {
+    let pair = Pair::new(&[("Cargo.toml", PACKAGE), ("src/lib.rs", TEST)]);
+    let by_hand = ["cargo check --workspace --all-targets --locked", "cargo test --workspace --locked"];
+    let code = |command: &str| {
+        let args: Vec<&str> = command.split(' ').skip(1).collect();
+        pair.try_cargo(".", &args).code
+    };
+    assert_eq!(by_hand.map(code), [0, 0]);
+    pair.cargo(&["build", "--locked"]);
+    pair.adopt(&[]).expect(0);
+    pair.into.commit("adopted");
+    let built = pair.cargo(&["build", "--locked", "--verbose"]);
+    assert!(built.contains("Fresh product v0.1.0") && !built.contains("Compiling"), "{built}");
+    let tested = pair.cargo(&["test", "--workspace", "--locked", "--offline"]);
+    assert!(
+        tested.contains("1 passed") && tested.matches("test result").count() == 2,
+        "no test of xtask runs: {tested}"
+    );
+
+    // The alias, from another folder than the root. What it compiles is kept for the next time, but for the copy itself.
+    let target = format!("build.target-dir={:?}", Path::new(env!("CARGO_TARGET_TMPDIR")).join("adopted"));
+    let verify = || pair.try_cargo("src", &["--config", &target, "xtask", "verify"]);
+    let done = verify().expect(0).says("Passed     check").says("Passed     test");
+    assert!(done.err.contains("PASSED     2 tasks") && pair.into.receipts().len() == 1, "{}", done.err);
+    // One test broken on purpose: the same task by hand, and no other, fails.
+    pair.into.write("src/lib.rs", &TEST.replace("{}", "{ panic!(\"on purpose\"); }"));
+    pair.into.commit("a test that fails");
+    assert_eq!(by_hand.map(|command| code(&command.replace("workspace", "workspace --exclude xtask"))), [0, 101]);
+    verify()
+        .expect(1)
+        .says("Passed     check")
+        .says("FAILED     1 passed, 1 failed")
+        .says("first    test: src/lib.rs:2 (exit code 101)");
+    pair.cargo(&["--config", &target, "clean", "--quiet", "--profile", "xtask", "--package", "xtask"]);
 }
 
 #[test]
