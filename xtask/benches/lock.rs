@@ -6,9 +6,9 @@
 //!     (parts: hand-over, kill, storm, waiting)
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -295,32 +295,44 @@ fn waiting() {
     let holder = entries(&log)[0].pid;
     std::thread::sleep(Duration::from_secs(2));
     let used = |child: &Child| cpu_time(child.id());
-    let before: Vec<Duration> = children.iter().map(used).collect();
+    let before: Vec<Used> = children.iter().map(used).collect();
     let begun = Instant::now();
     std::thread::sleep(Duration::from_secs(60));
     let length = begun.elapsed();
-    let spent: Vec<(u64, Duration)> =
-        children.iter().zip(before).map(|(child, before)| (u64::from(child.id()), used(child) - before)).collect();
-    let (mut holders, mut waiters) = (Duration::ZERO, Duration::ZERO);
-    for (pid, time) in spent {
-        *(if pid == holder { &mut holders } else { &mut waiters }) += time;
+    let (mut holders, mut waiters) = (Used::default(), Used::default());
+    for (child, before) in children.iter().zip(before) {
+        let (all, now) = (if u64::from(child.id()) == holder { &mut holders } else { &mut waiters }, used(child));
+        all.time += now.time - before.time;
+        all.turns += now.turns - before.turns;
     }
-    let share = |time: Duration| 100.0 * time.as_secs_f64() / length.as_secs_f64();
     say(&format!("\n64 waiters for {:.0} s, CPU time", length.as_secs_f64()));
-    say(&format!("all waiters {:>8.1} ms  {:>6.3} % of a CPU", waiters.as_secs_f64() * 1e3, share(waiters)));
-    say(&format!("the holder  {:>8.1} ms  {:>6.3} % of a CPU", holders.as_secs_f64() * 1e3, share(holders)));
+    // The turns say what the program does, the time of one what the machine makes of it.
+    for (who, Used { time, turns }) in [("all waiters", waiters), ("the holder", holders)] {
+        let (ms, share) = (time.as_secs_f64() * 1e3, 100.0 * time.as_secs_f64() / length.as_secs_f64());
+        let each = ms * 1e3 / turns.max(1) as f64;
+        say(&format!("{who:<11} {ms:>8.1} ms  {share:>6.3} % of a CPU  {turns:>5} turns of {each:.0} us"));
+    }
     end(&mut children);
 }
 
-// Of all threads; the first word of schedstat is nanoseconds on a CPU.
-fn cpu_time(pid: u32) -> Duration {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
-    let one = |path: PathBuf| {
-        let mut text = String::new();
-        File::open(path).expect("a thread").read_to_string(&mut text).expect("its times");
-        text.split(' ').next().and_then(|word| word.parse().ok()).map_or(Duration::ZERO, Duration::from_nanos)
-    };
-    threads.map(|entry| one(entry.expect("a thread").path().join("schedstat"))).sum()
+/// Time on a CPU, and how many times it got there.
+#[derive(Default)]
+struct Used {
+    time: Duration,
+    turns: u64,
+}
+
+// Of all threads; the words of schedstat are nanoseconds on a CPU, nanoseconds waiting for one, and turns.
+fn cpu_time(pid: u32) -> Used {
+    let mut all = Used::default();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives") {
+        let path = entry.expect("a thread").path().join("schedstat");
+        let text = std::fs::read_to_string(path).expect("its times");
+        let words: Vec<u64> = text.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        all.time += Duration::from_nanos(words[0]);
+        all.turns += words[2];
+    }
+    all
 }
 
 // ---- mutual exclusion

@@ -12,8 +12,8 @@ use crate::verdict::Stop;
 /// How often a waiter asks the holder again, and says that it still waits.
 pub const HEARTBEAT: Duration = Duration::from_secs(30);
 /// How often a waiter that is connected tries the port all the same: a hang-up can be lost where a child of the holder
-/// inherited the connection.
-pub const RETRY: Duration = Duration::from_secs(5);
+/// inherited the connection. Nothing of ours lets that happen, and these tries are most of what waiting costs.
+pub const RETRY: Duration = Duration::from_secs(15);
 /// How long a stranger may stay silent, or a port bound without a listener.
 pub const SILENCE: Duration = Duration::from_secs(2);
 /// The limit of a connect; only a full backlog needs it.

@@ -94,7 +94,7 @@ fn a_busy_one_is_asked_and_its_hang_up_is_the_turn() {
         "
         1 busy -> connect 501
         2 connected -> hear 2002
-        3 banner a -> hear 5003, says held by a
+        3 banner a -> hear 15003, says held by a
         900 reset -> try
         901 won -> keep",
     );
@@ -107,15 +107,15 @@ fn who_lost_the_race_asks_the_new_holder_at_once() {
         "
         1 busy -> connect 501
         2 connected -> hear 2002
-        3 banner a -> hear 5003, says held by a
+        3 banner a -> hear 15003, says held by a
         2900 reset -> try
         2901 busy -> connect 3401
         2902 connected -> hear 4902
-        2903 banner b -> hear 7903, says held by b
+        2903 banner b -> hear 17903, says held by b
         2990 reset -> try
         2991 busy -> connect 3491
         2992 connected -> hear 4992
-        2993 banner c -> hear 7993",
+        2993 banner c -> hear 17993",
     );
 }
 
@@ -126,19 +126,15 @@ fn the_port_is_tried_and_the_holder_asked_again_even_without_a_hang_up() {
         "
         0 busy -> connect 500
         0 connected -> hear 2000
-        0 banner a -> hear 5000, says held by a
-        5000 quiet accepted -> try
-        5001 busy -> hear 10001
-        10001 quiet accepted -> try
-        10002 busy -> hear 15002
-        29998 quiet accepted -> try
-        29999 busy -> hear 30000
+        0 banner a -> hear 15000, says held by a
+        15000 quiet accepted -> try
+        15001 busy -> hear 30000
         30000 quiet accepted -> try
         30001 busy -> connect 30501
         30002 connected -> hear 32002
-        30003 banner a -> hear 35003, says the same
-        35003 quiet accepted -> try
-        35004 won -> keep",
+        30003 banner a -> hear 45003, says the same
+        45003 quiet accepted -> try
+        45004 won -> keep",
     );
 }
 
@@ -253,14 +249,17 @@ fn a_short_budget_looks_on_until_it_is_known_who_is_there() {
 #[test]
 fn a_part_of_the_holders_run_is_refused() {
     check(60_000, "0 busy -> connect 500\n1 connected -> hear 2001\n2 banner outer -> fail nested outer");
-    check(60_000, "0 busy -> connect 500\n1 connected -> hear 2001\n2 banner outer2 -> hear 5002, says held by outer2");
+    check(
+        60_000,
+        "0 busy -> connect 500\n1 connected -> hear 2001\n2 banner outer2 -> hear 15002, says held by outer2",
+    );
     // Even when it comes to hold only later.
     check(
         60_000,
         "
         0 busy -> connect 500
         1 connected -> hear 2001
-        2 banner a -> hear 5002, says held by a
+        2 banner a -> hear 15002, says held by a
         50 reset -> try
         51 busy -> connect 551
         52 connected -> hear 2052
@@ -309,12 +308,12 @@ fn a_holder_stopped_after_it_accepted_is_no_stranger() {
         2002 busy -> connect 2502
         2003 connected -> hear 4003
         4003 quiet not-accepted -> try, says not accepted
-        4004 busy -> hear 9004
-        9004 quiet not-accepted -> try
-        9005 busy -> hear 14005
-        9500 banner a -> hear 14500, says held by a
-        9600 reset -> try
-        9601 won -> keep",
+        4004 busy -> hear 19004
+        19004 quiet not-accepted -> try
+        19005 busy -> hear 34005
+        19500 banner a -> hear 34500, says held by a
+        19600 reset -> try
+        19601 won -> keep",
     );
 }
 
@@ -329,26 +328,26 @@ fn silence_before_and_after_a_stop_does_not_add_up() {
         2002 busy -> connect 2502
         2003 connected -> hear 4003
         4003 quiet not-accepted -> try, says not accepted
-        4004 busy -> hear 9004
+        4004 busy -> hear 19004
         9004 quiet accepted -> try
         9005 busy -> connect 9505
         9006 connected -> hear 11006
-        9007 banner a -> hear 14007, says held by a",
+        9007 banner a -> hear 24007, says held by a",
     );
 }
 
 #[test]
 fn where_nothing_can_be_known_one_waits_and_says_both() {
     check(
-        9_000,
+        19_000,
         "
         0 busy -> connect 500
         1 connected -> hear 2001
         2001 quiet unknown -> try, says not accepted
-        2002 busy -> hear 7002
-        7002 quiet unknown -> try
-        7003 busy -> hear 9000
-        9000 quiet unknown -> fail spent",
+        2002 busy -> hear 17002
+        17002 quiet unknown -> try
+        17003 busy -> hear 19000
+        19000 quiet unknown -> fail spent",
     );
 }
 
@@ -390,7 +389,7 @@ fn resets_are_a_stranger_only_when_they_go_on() {
         60_000,
         &format!(
             "{start}{four}4000 busy -> pause\n4100 passed -> try\n4101 busy -> connect 4601\n4102 connected -> hear 6102\n\
-             4103 banner a -> hear 9103, says held by a\n4104 reset -> try\n4105 busy -> pause\n"
+             4103 banner a -> hear 19103, says held by a\n4104 reset -> try\n4105 busy -> pause\n"
         )
         .replace("4105 busy -> pause", "4105 busy -> connect 4605"),
     );
@@ -403,11 +402,11 @@ fn a_holder_that_hangs_up_again_and_again_is_not_asked_in_a_loop() {
         "
         0 busy -> connect 500
         1 connected -> hear 2001
-        2 banner a -> hear 5002, says held by a
+        2 banner a -> hear 15002, says held by a
         3 reset -> try
         4 busy -> connect 504
         5 connected -> hear 2005
-        6 banner a -> hear 5006
+        6 banner a -> hear 15006
         7 reset -> try
         8 busy -> pause
         60 passed -> try
@@ -461,7 +460,7 @@ fn a_waiter_that_was_starved_itself_accuses_nobody() {
     let listener = "
         900 busy -> connect 1400
         901 connected -> hear 2901
-        902 banner a -> hear 5902, says held by a
+        902 banner a -> hear 15902, says held by a
         2700 reset -> try
         2800 busy -> connect 3300
         2801 refused -> pause";
