@@ -91,7 +91,12 @@ pub fn utc_clock(wall_ms: u64) -> String {
     utc(wall_ms)[11..19].to_owned()
 }
 
+/// Longer than any limit can mean, and short enough to be added to any time of day.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
+
 /// A length as written in the suite file and in flags: `90s`, `18m`, `1h 30m`, `250ms`. The error says what is wrong.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|e| format!("{text:?} is not a duration such as \"30s\" or \"5m\": {e}"))
+    let length = humantime::parse_duration(text);
+    let length = length.map_err(|e| format!("{text:?} is not a duration such as \"30s\" or \"5m\": {e}"))?;
+    if length > LONGEST { Err(format!("{text:?} is longer than a hundred years")) } else { Ok(length) }
 }

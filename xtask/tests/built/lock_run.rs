@@ -131,6 +131,13 @@ fn wrong_use_is_told_from_the_commands_own_codes() {
     place.run(&["run", "--queue", "soon", "--", "true"]).expect(122);
     place.run(&["run", "--", "./missing"]).expect(122);
     place.run(&["run", "--deadline", "1ms", "--", "true"]).expect(122).says("--deadline");
+    for flag in ["--queue", "--deadline"] {
+        place
+            .run(&["run", flag, "18446744073709551615s", "--", "true"])
+            .expect(122)
+            .says("longer than a hundred years");
+        place.run(&["run", flag, "100y", "--", "true"]).expect(0);
+    }
     let script = place.folder.path().join("script");
     std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

@@ -66,6 +66,10 @@ fn lengths_read_as_people_write_them() {
     assert_eq!(parse_duration("1h 30m"), Ok(Duration::from_secs(5400)));
     assert!(parse_duration("5").unwrap_err().contains("not a duration"));
     assert!(parse_duration("-5s").is_err());
+    assert!(parse_duration("100y").is_ok());
+    for absurd in ["101y", "500000000000y", "18446744073709551615s"] {
+        assert!(parse_duration(absurd).unwrap_err().contains("longer than a hundred years"), "{absurd}");
+    }
 }
 
 #[test]
