@@ -23,6 +23,7 @@
 //!     everywhere         lets itself run on every CPU
 //!     unpinnable         from here on the kernel refuses to pin it, and what comes of it, to CPUs
 //!     exec WORDS         exec of another program, with all the words that are left
+//!     witness PATH       it and what comes of it show in that file that they live, and it notes there who else does
 //!     root               becomes root for good, where it is set-uid root
 //!     chain N            N processes, each in a session of its own, of which each starts the next and exits
 //!     say TEXT           prints a line
@@ -132,6 +133,7 @@ fn carry_out_one(order: &str, rest: &mut Orders) {
             let program = word();
             panic!("cannot exec: {}", Command::new(program).args(std::mem::take(rest)).exec());
         }
+        "witness" => bear_witness(&word()),
         "root" => assert_eq!(unsafe { libc::setresuid(0, 0, 0) }, 0, "not set-uid root"),
         "chain" => {
             for _ in 0..number(&word()) {
@@ -278,6 +280,37 @@ fn refuse_pinning() {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, on, off, off, off), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter), 0);
     }
+}
+
+// Of PATH, a read lock on the byte whose number is in $WITNESS, held by this open file for as long as anybody has it. A
+// line of PATH.seen says that number, then those of the other bytes that are held at this moment. Asking takes no lock,
+// so that witnesses are never in each other's way.
+fn bear_witness(path: &str) {
+    let own = number(&std::env::var("WITNESS").expect("a number")) as i64;
+    let name = CString::new(path).expect("no zero byte");
+    // Not close-on-exec, and never closed.
+    let fd = unsafe { libc::open(name.as_ptr(), libc::O_RDONLY) };
+    assert!(fd >= 0, "cannot open {path}");
+    let lock = |kind: i32, start: i64, end: i64| {
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        (lock.l_type, lock.l_start, lock.l_len) = (kind as i16, start, end - start);
+        lock
+    };
+    let here = lock(libc::F_RDLCK, own, own + 1);
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const here) }, 0);
+    let (mut seen, mut ranges) = (own.to_string(), vec![(0, own), (own + 1, i64::from(i32::MAX))]);
+    while let Some((start, end)) = ranges.pop() {
+        let mut other = lock(libc::F_WRLCK, start, end);
+        if start < end {
+            assert_eq!(unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &raw mut other) }, 0);
+            if i32::from(other.l_type) != libc::F_UNLCK {
+                seen += &format!(" {}", other.l_start);
+                ranges.extend([(start, other.l_start), (other.l_start + 1, end)]);
+            }
+        }
+    }
+    let mut file = std::fs::OpenOptions::new().append(true).open(format!("{path}.seen")).expect("a file for it");
+    file.write_all(format!("{seen}\n").as_bytes()).expect("somebody takes it");
 }
 
 fn take_terminal() {

@@ -33,6 +33,11 @@ mod repo;
 mod report;
 mod schema;
 mod screen;
+mod soak;
+mod soak_caller;
+mod soak_gate;
+mod soak_ground;
+mod soak_suite;
 mod verify;
 #[allow(dead_code, reason = "the tests of one step use a part of it")]
 mod world;

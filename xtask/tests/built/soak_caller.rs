@@ -1,0 +1,528 @@
+//! One caller of a soak: a user and, where root can give it that, a mount namespace of its own, with a checkout, a home and
+//! a scratch folder that no other caller sees. It runs suites, interferes, and looks what came of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, geteuid};
+use serde_json::Value;
+
+use crate::soak_gate::{self, Step, misjudged};
+use crate::soak_ground::{Ground, NUMBERS, WORKTREES, fill, take_every_inode, within};
+use crate::soak_suite::{Dice, RandomSuite};
+use crate::world::{Done, Folder, Ports, Running, World, processes_with};
+
+/// How long a run may take: its turn behind two others, on a machine that has much else to do.
+const LONGEST: Duration = Duration::from_secs(400);
+/// How long the other half of a run may take to clean up after a SIGKILL.
+const CLEAN_UP: Duration = Duration::from_secs(30);
+
+/// What is done to the processes of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blow {
+    Ask(Signal),
+    AskTwice,
+    KillKeeper,
+    KillGroup,
+    KillRunner,
+    KillBoth,
+    KillTask,
+    // Stopped for so long.
+    Pause(Duration),
+}
+
+const BLOWS: &[Blow] = &[
+    Blow::Ask(Signal::SIGINT),
+    Blow::Ask(Signal::SIGTERM),
+    Blow::Ask(Signal::SIGHUP),
+    Blow::AskTwice,
+    Blow::KillKeeper,
+    Blow::KillGroup,
+    Blow::KillRunner,
+    Blow::KillRunner,
+    Blow::KillBoth,
+    Blow::KillTask,
+    Blow::Pause(Duration::from_millis(300)),
+];
+
+/// What is done to its disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    Fine,
+    // Full but for so many bytes.
+    FullReceipts(u64),
+    FullScratch(u64),
+    NoInodes,
+    FullLogs(u64),
+}
+
+/// One run, or two of one folder at once: what is asked for and what is done to it.
+#[derive(Debug, Clone)]
+struct Plan {
+    suite: RandomSuite,
+    token: String,
+    blow: Option<Blow>,
+    // The blow falls so long after the start, or after there is a runner.
+    moment: Duration,
+    in_the_run: bool,
+    disk: Disk,
+    sync_ms: u64,
+    step: Option<Step>,
+    queue: Option<&'static str>,
+    dirty: bool,
+    alone: bool,
+    twins: bool,
+}
+
+impl Plan {
+    /// Exit codes that such a run may end with; 1000 + signal where a signal ends the program.
+    fn codes(&self) -> BTreeSet<i32> {
+        let own = if self.alone { self.suite.alone.1 } else { self.suite.code };
+        let mut codes = BTreeSet::from([own]);
+        codes.extend(self.queue.map(|_| 4));
+        codes.extend(match self.disk {
+            Disk::Fine => vec![],
+            Disk::FullReceipts(_) => vec![7],
+            // Without the folder of the user nothing begins.
+            Disk::FullScratch(_) | Disk::NoInodes => vec![7, 2],
+            Disk::FullLogs(_) => vec![1, 3, 7],
+        });
+        codes.extend(match self.blow {
+            // One that has not begun yet dies of the signal.
+            Some(Blow::Ask(signal)) => vec![128 + signal as i32, 1000 + signal as i32],
+            Some(Blow::AskTwice) => vec![130, 1002],
+            Some(Blow::KillKeeper | Blow::KillGroup | Blow::KillBoth) => vec![1009],
+            Some(Blow::KillRunner) => vec![7],
+            Some(Blow::KillTask) => vec![0, 1, 3, 7],
+            Some(Blow::Pause(_)) | None => vec![],
+        });
+        codes
+    }
+}
+
+/// A caller.
+pub struct Caller<'a> {
+    ground: &'a Ground,
+    index: u32,
+    user: u32,
+    world: World,
+    // Disks of its own, so that one can be filled.
+    disks: bool,
+    dice: Dice,
+    runs: u32,
+    // Of runs whose keeper and runner were both killed.
+    ghosts: Vec<String>,
+}
+
+impl<'a> Caller<'a> {
+    /// The caller of that number. To be called in a thread of its own, which gets another mount namespace.
+    pub fn new(ground: &'a Ground, index: u32, folder: Folder) -> Self {
+        let root = geteuid().is_root();
+        let user = if root && index > 0 { 61_000 + index } else { geteuid().as_raw() };
+        let repo = folder.path().join("repo");
+        let disks = root && nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).is_ok() && {
+            let mount = |args: &[&str]| Command::new("mount").args(args).status().is_ok_and(|status| status.success());
+            let tmpfs = |path: PathBuf, size: &str| {
+                fs::create_dir_all(&path).expect("a folder to mount on");
+                mount(&["-t", "tmpfs", "-o", size, "xtask-soak", path.to_str().expect("a path of ours")])
+            };
+            // Private first: what is mounted here is nobody else's.
+            mount(&["--make-rprivate", "/"])
+                && tmpfs(folder.path().to_owned(), "size=96m")
+                && tmpfs(repo.join("receipts"), "size=4m")
+                && tmpfs(repo.join("target"), "size=24m")
+                && tmpfs(folder.path().join("s"), "size=8m,nr_inodes=400")
+        };
+        if !root {
+            ground.skip("three users (not root)");
+        }
+        if !disks {
+            ground.skip("mount namespaces and full disks (not allowed here)");
+        }
+        for name in ["repo/ci", "repo/receipts", "repo/target", "home", "s"] {
+            fs::create_dir_all(folder.path().join(name)).expect("a folder");
+        }
+        let world = World { ports: Ports::take(1), repo, folder };
+        world.write(".gitignore", "/target\n/receipts/\n");
+        let dice = Dice::new(ground.seed, u64::from(index));
+        let caller = Self { ground, index, user, world, disks, dice, runs: 0, ghosts: Vec::new() };
+        caller.own();
+        caller.git(&["init", "--quiet", "--initial-branch=main"]);
+        caller
+    }
+
+    /// So many runs; then its world, whose folder is to be removed outside of this thread's namespace.
+    pub fn soak(mut self, runs: u32, say: &dyn Fn(&str)) -> World {
+        while self.runs < runs && !self.ground.over.load(Ordering::Relaxed) {
+            let plan = self.plan();
+            self.round(&plan, say);
+            if !self.ghosts.is_empty() && !self.ground.over.load(Ordering::Relaxed) {
+                // The next run of that user ends what is left, before its first task.
+                let plan = Plan { blow: None, disk: Disk::Fine, queue: None, step: None, twins: false, ..self.plan() };
+                self.round(&plan, say);
+            }
+        }
+        self.world
+    }
+
+    fn plan(&mut self) -> Plan {
+        let (ground, dice) = (self.ground, &mut self.dice);
+        let token = format!("{}{}-{}-end", ground.token_start(), self.index, self.runs);
+        let suite = RandomSuite::new(dice, &ground.misbehave, &ground.witness, &token);
+        let blow = dice.percent(45).then(|| *dice.pick(BLOWS));
+        let but = dice.below(4) * 4096;
+        let disk = [Disk::FullReceipts(but), Disk::FullScratch(but), Disk::NoInodes, Disk::FullLogs(but)];
+        let disk = if dice.percent(15) && self.disks { *dice.pick(&disk) } else { Disk::Fine };
+        let slow = dice.percent(15) && ground.shim.is_some();
+        let step = (dice.percent(15) && ground.shim.is_some()).then(|| {
+            let at_ms = xtask::sys::now().as_nanos() / 1_000_000 + dice.below(1500);
+            Step { by_ms: *dice.pick(&[600_000, -600_000, 900, -900]), at_ms }
+        });
+        let twins = dice.percent(12) && suite.code != 7 && blow != Some(Blow::KillTask);
+        Plan {
+            token,
+            blow,
+            moment: Duration::from_micros(dice.below(700_000)),
+            in_the_run: dice.percent(60),
+            disk,
+            sync_ms: if slow { 20 + dice.below(300) } else { 0 },
+            step,
+            queue: dice.percent(15).then(|| *dice.pick(&["0s", "100ms", "700ms"])),
+            dirty: dice.percent(10),
+            alone: dice.percent(8),
+            twins,
+            suite,
+        }
+    }
+
+    fn round(&mut self, plan: &Plan, say: &dyn Fn(&str)) {
+        self.world.write("ci/suite.toml", &plan.suite.text);
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--allow-empty", "--message", "a suite"]);
+        if plan.dirty {
+            self.world.write("uncommitted", "a file\n");
+        }
+        let before: BTreeSet<PathBuf> = self.world.receipts().into_iter().collect();
+        let ballast = self.fill(plan.disk);
+        let numbers: Vec<u32> =
+            (0..=u32::from(plan.twins)).map(|twin| self.index * NUMBERS + self.runs + twin).collect();
+        self.runs += numbers.len() as u32;
+        let mut running: Vec<Running> = numbers.iter().map(|&number| self.start(plan, number)).collect();
+        if let Some(blow) = plan.blow {
+            self.strike(blow, plan, numbers[0], &running[0]);
+        }
+        let over =
+            within(LONGEST, || running.iter_mut().all(|run| run.child.try_wait().is_ok_and(|end| end.is_some())));
+        let mut wrong: Vec<String> = Vec::new();
+        let mut done: Vec<Done> = Vec::new();
+        if over {
+            // What the tasks left is looked for at the very end of the runs, before anything else takes time.
+            wrong.extend(self.left_behind(plan));
+            done.extend(running.into_iter().map(Running::wait));
+        } else {
+            wrong.push(format!("a run did not end within {LONGEST:?}"));
+        }
+        ballast.iter().for_each(|path| drop(fs::remove_file(path)));
+        wrong.extend(self.ground.two_owners());
+        if over {
+            wrong.extend(self.ends(plan, &numbers, &done, &before));
+        }
+        for name in ["uncommitted", "made-by-a-task"] {
+            let _ = fs::remove_file(self.world.repo.join(name));
+        }
+        for what in wrong {
+            let ends: Vec<String> = done.iter().map(|done| format!("exit code {}\n{}", done.code, done.err)).collect();
+            let text = format!(
+                "VIOLATION in run {} of seed {}: {what}\n{plan:#?}\n{}\n{}",
+                numbers[0],
+                self.ground.seed,
+                plan.suite.text,
+                ends.join("\n"),
+            );
+            self.ground.violated(text, say);
+        }
+    }
+
+    // ---- what is done
+
+    fn start(&self, plan: &Plan, number: u32) -> Running {
+        let mut command = self.command(&["verify", "--caller", ["local", "ci", "ci"][self.index as usize]]);
+        if plan.alone {
+            command.args(["--only", &plan.suite.alone.0]);
+        }
+        if let Some(queue) = plan.queue {
+            command.args(["--queue", queue]);
+            self.ground.fault("short queue budget");
+        }
+        if let (true, Some(shim)) = (plan.sync_ms > 0 || plan.step.is_some(), &self.ground.shim) {
+            command.env("LD_PRELOAD", shim).env("SOAK_FSYNC_MS", plan.sync_ms.to_string());
+            if let Some(step) = plan.step {
+                command.env("SOAK_STEP_MS", step.by_ms.to_string()).env("SOAK_STEP_AT_MS", step.at_ms.to_string());
+                self.ground.fault("clock step");
+            }
+            if plan.sync_ms > 0 {
+                self.ground.fault("slow disk");
+            }
+        }
+        command.env("WITNESS", number.to_string()).process_group(0);
+        Running::start(command, &self.world.folder)
+    }
+
+    fn fill(&self, disk: Disk) -> Vec<PathBuf> {
+        let (repo, scratch) = (&self.world.repo, self.world.scratch());
+        let (what, files) = match disk {
+            Disk::Fine => return Vec::new(),
+            Disk::FullReceipts(but) => ("full disk of receipts", fill(&repo.join("receipts"), but)),
+            Disk::FullScratch(but) => ("full scratch disk", fill(&scratch, but)),
+            Disk::NoInodes => ("scratch disk without inodes", take_every_inode(&scratch)),
+            Disk::FullLogs(but) => ("full disk of logs", fill(&repo.join("target"), but)),
+        };
+        self.ground.fault(what);
+        files
+    }
+
+    // Until its end is taken note of the number of the keeper is its own.
+    fn strike(&self, blow: Blow, plan: &Plan, number: u32, running: &Running) {
+        let keeper = running.pid();
+        let ended = || xtask::sys::peek_exited(Some(keeper)).is_ok_and(|end| end.is_some());
+        let mut runner = None;
+        if plan.in_the_run || matches!(blow, Blow::KillRunner | Blow::KillBoth) {
+            within(LONGEST, || {
+                runner = runner_of(keeper);
+                runner.is_some() || ended()
+            });
+        }
+        std::thread::sleep(plan.moment);
+        if ended() {
+            return;
+        }
+        let send = |pid: i32, signal: Signal| {
+            // It may have ended meanwhile.
+            let _ = kill(Pid::from_raw(pid), signal);
+        };
+        let runner = runner.filter(|_| runner_of(keeper) == runner);
+        let what = match (blow, runner) {
+            (Blow::Ask(signal), _) => {
+                send(keeper, signal);
+                signal.as_str()
+            }
+            (Blow::AskTwice, _) => {
+                send(keeper, Signal::SIGINT);
+                send(keeper, Signal::SIGINT);
+                "SIGINT twice"
+            }
+            (Blow::KillKeeper, _) => {
+                send(keeper, Signal::SIGKILL);
+                "keeper killed"
+            }
+            (Blow::KillGroup, _) => {
+                let _ = killpg(Pid::from_raw(keeper), Signal::SIGKILL);
+                "group killed"
+            }
+            (Blow::KillRunner, Some(runner)) => {
+                send(runner, Signal::SIGKILL);
+                "runner killed"
+            }
+            (Blow::KillBoth, Some(runner)) => {
+                self.ground.books().ghosts.insert(number);
+                send(runner, Signal::SIGSTOP);
+                send(keeper, Signal::SIGKILL);
+                send(runner, Signal::SIGKILL);
+                "both killed"
+            }
+            (Blow::KillTask, _) => match processes_with(&plan.token).last() {
+                Some(&task) => {
+                    send(task, Signal::SIGKILL);
+                    "task killed"
+                }
+                None => return,
+            },
+            (Blow::Pause(length), _) => {
+                send(keeper, Signal::SIGSTOP);
+                std::thread::sleep(length);
+                send(keeper, Signal::SIGCONT);
+                "keeper paused"
+            }
+            (_, None) => return,
+        };
+        self.ground.fault(what);
+    }
+
+    // ---- what must be true afterwards
+
+    // Survivors and folders. Where the keeper was killed the runner is still at it.
+    fn left_behind(&mut self, plan: &Plan) -> Option<String> {
+        let killed = matches!(plan.blow, Some(Blow::KillKeeper | Blow::KillGroup | Blow::KillBoth));
+        let patience = if killed { CLEAN_UP } else { Duration::ZERO };
+        let base = self.world.scratch().join(format!("xtask-{}", self.user));
+        let folders = || fs::read_dir(&base).map_or(0, |entries| entries.count());
+        if plan.blow == Some(Blow::KillBoth) && (self.ground.books().ghosts.len() > self.ghosts.len()) {
+            self.ghosts.push(plan.token.clone());
+            return None;
+        }
+        let tokens: Vec<String> = self.ghosts.drain(..).chain([plan.token.clone()]).collect();
+        let mut left = Vec::new();
+        let none = within(patience, || {
+            left = tokens.iter().flat_map(|token| processes_with(token)).collect();
+            left.is_empty()
+        });
+        if !none {
+            let name =
+                |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
+            return Some(format!("survivors: {:?}", left.iter().map(name).collect::<Vec<_>>()));
+        }
+        (!within(patience, || folders() == 0))
+            .then(|| format!("{} scratch folders are left in {}", folders(), base.display()))
+    }
+
+    // Exit codes, receipts, and what the gate says of them.
+    fn ends(&self, plan: &Plan, numbers: &[u32], done: &[Done], before: &BTreeSet<PathBuf>) -> Option<String> {
+        let now: BTreeSet<PathBuf> = self.world.receipts().into_iter().collect();
+        let mut new: BTreeSet<PathBuf> = now.difference(before).cloned().collect();
+        let temporary = fs::read_dir(self.world.repo.join("receipts")).ok()?;
+        let mut temporary = temporary.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+        let killed = matches!(plan.blow, Some(Blow::KillKeeper | Blow::KillGroup | Blow::KillBoth | Blow::KillRunner));
+        if let Some(half) = temporary.find(|name| name.starts_with('.') && !killed) {
+            return Some(format!("half a receipt is left: {half}"));
+        }
+        // The run that says which receipt is its own, and last the one that could not.
+        let mut order: Vec<usize> = (0..done.len()).collect();
+        order.sort_by_key(|&at| done[at].code >= 1000);
+        for at in order {
+            let code = done[at].code;
+            *self.ground.books().outcomes.entry(outcome(code)).or_default() += 1;
+            // What is done to one of two does nothing to the other.
+            let codes = if at == 0 { plan.codes() } else { Plan { blow: None, ..plan.clone() }.codes() };
+            if !codes.contains(&code) {
+                return Some(format!("exit code {code} of run {}, not one of {codes:?}", numbers[at]));
+            }
+            let silent = !done[at].err.contains("Waiting") && !done[at].err.contains("Acquired");
+            if code == 2 && done[at].err.contains("no scratch folder can be made") && silent {
+                continue; // nothing was queued
+            }
+            if code == 2 || (code > 1000 && code != 1009 && !silent) {
+                return Some(format!("exit code {code} of a run that had begun"));
+            }
+            let own = new.iter().find(|path| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                done[at].err.contains(&*name) || code == 1009
+            });
+            let Some(path) = own.cloned() else {
+                let full = matches!(plan.disk, Disk::FullReceipts(_)) && [7, 130, 143, 129].contains(&code);
+                if code < 1000 && !full {
+                    return Some(format!("run {} ended by itself with {code} and left no receipt", numbers[at]));
+                }
+                continue;
+            };
+            new.remove(&path);
+            if let Some(wrong) = self.judge(plan, numbers[at], code, &path) {
+                return Some(wrong);
+            }
+        }
+        new.first().map(|path| format!("nobody's receipt: {}", path.display()))
+    }
+
+    fn judge(&self, plan: &Plan, number: u32, code: i32, path: &PathBuf) -> Option<String> {
+        let text = fs::read(path).unwrap_or_default();
+        let Ok(receipt) = serde_json::from_slice::<Value>(&text) else {
+            return Some(format!("half a receipt: {} bytes", text.len()));
+        };
+        let word = |code: i32| match code {
+            0 => "passed",
+            1 => "failed",
+            3 => "late",
+            4 => "not-run",
+            7 => "no-verdict",
+            _ => "cancelled",
+        };
+        let predicate = &receipt["predicate"];
+        let result = predicate["result"].as_str().unwrap_or_default();
+        // A runner that is killed once its receipt is there has said how the run ended, its keeper that it is gone.
+        let said_before =
+            matches!(plan.blow, Some(Blow::KillRunner | Blow::KillKeeper | Blow::KillGroup | Blow::KillBoth))
+                && plan.codes().into_iter().any(|code| code < 1000 && word(code) == result);
+        if result != word(code) && !said_before {
+            return Some(format!("exit code {code}, and a receipt that says {result}"));
+        }
+        if predicate["lock"]["held"] == true {
+            let at = |clock: &str| predicate["clocks"][clock]["boot_ms"].as_u64().unwrap_or_default();
+            if let Some(wrong) = self.ground.held(at("won"), at("ended"), number) {
+                return Some(wrong);
+            }
+        }
+        let path = path.to_str().expect("a path of ours");
+        let mut gate = self.command(&["check-receipt", path, "--unsigned", "--message-format", "json"]);
+        let out = gate.output().expect("the gate runs");
+        let Ok(answer) = serde_json::from_slice::<Value>(&out.stdout) else {
+            return Some(format!("the gate gives no answer: {}", String::from_utf8_lossy(&out.stderr)));
+        };
+        self.ground.books().receipts += 1;
+        let known = soak_gate::Done { dirty: plan.dirty, partial: plan.alone, step: plan.step };
+        misjudged(&receipt, &answer, out.status.code().unwrap_or(-1), known)
+    }
+
+    // ---- as this user
+
+    fn dress<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        self.world.dress(command);
+        let first = self.ground.ports.first;
+        command.env("XTASK_LOCK_PORT", first.to_string());
+        command.env("XTASK_WORKTREE_PORTS", format!("{}-{}", first + 1, first + WORKTREES));
+        if self.user != geteuid().as_raw() {
+            command.uid(self.user).gid(self.user);
+        }
+        command
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.ground.xtask);
+        self.dress(command.args(args));
+        command
+    }
+
+    fn git(&self, args: &[&str]) {
+        let mut command = Command::new("git");
+        let out = self.dress(command.args(args)).output().expect("git runs");
+        assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+
+    // Gives it all its files.
+    fn own(&self) {
+        let owner = format!("{0}:{0}", self.user);
+        if self.user != geteuid().as_raw() {
+            let status = Command::new("chown").args(["-R", &owner]).arg(self.world.folder.path()).status();
+            assert!(status.is_ok_and(|status| status.success()), "chown {owner}");
+        }
+    }
+}
+
+/// An exit code in words, for the summary.
+fn outcome(code: i32) -> String {
+    match code {
+        0 => "passed",
+        1 => "failed",
+        2 => "refused before the queue",
+        3 => "late",
+        4 => "queue budget spent",
+        7 => "no verdict",
+        129 | 130 | 143 => "cancelled",
+        1009 => "killed",
+        _ => "stopped before it began",
+    }
+    .to_owned()
+}
+
+/// The runner that this keeper has started.
+fn runner_of(keeper: i32) -> Option<i32> {
+    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
+    children.split_whitespace().find_map(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        String::from_utf8_lossy(&line).contains("internal-runner").then(|| pid.parse().ok())?
+    })
+}
