@@ -164,13 +164,14 @@ impl Keeper {
         order: &Order,
         Supervised { trouble, command, receipt, .. }: &mut Supervised,
     ) -> Result<Exit, String> {
-        let mut hear = |lifeline: &mut Lifeline| {
+        let mut hear = |lifeline: &mut Lifeline, trouble: &mut Vec<String>| {
             let (messages, gone) = lifeline.receive();
             for message in messages {
                 match message {
                     Message::Progress { done, of } => locks.set_progress(done, of),
                     Message::Ended(status) => *command = Some(status),
                     Message::Receipt(sha256) => *receipt = Some(sha256),
+                    Message::Trouble(text) => trouble.push(text),
                     Message::Stop(_) | Message::Suspend => {}
                 }
             }
@@ -194,12 +195,12 @@ impl Keeper {
                         }
                     }
                     Wake::Suspend => lifeline.send(Message::Suspend),
-                    Wake::Ready(_) => open = hear(&mut lifeline),
+                    Wake::Ready(_) => open = hear(&mut lifeline, trouble),
                     Wake::Child => {}
                 }
             }
             if let Some(gone) = tree.poll().into_iter().find(|gone| gone.owner == RUNNER) {
-                hear(&mut lifeline);
+                hear(&mut lifeline, trouble);
                 return Ok(match gone.status {
                     _ if hung => self.stopped.get().map_or(Exit::NoVerdict, Exit::Cancelled),
                     // A command that cannot be started is wrong use; a suite was checked before anybody queued.

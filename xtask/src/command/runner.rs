@@ -47,7 +47,7 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     let scratch = match Scratch::make(order.run()) {
         Ok(scratch) => scratch,
         Err(why) => {
-            super::say(&format!("error: {why}"));
+            lifeline.send(Message::Trouble(why));
             return Ok(Exit::NoVerdict);
         }
     };

@@ -338,7 +338,7 @@ impl<'a> RunnerHands<'a> {
                 Message::Suspend => {
                     self.tell(Event::Note { text: SUSPEND.to_owned() });
                 }
-                Message::Progress { .. } | Message::Ended(_) | Message::Receipt(_) => {}
+                Message::Progress { .. } | Message::Ended(_) | Message::Receipt(_) | Message::Trouble(_) => {}
             }
         }
         if gone && !self.keeper_gone {

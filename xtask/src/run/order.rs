@@ -160,4 +160,6 @@ pub enum Message {
     /// Runner to keeper: it has written the receipt, whose bytes have this sha256. What lies in its place without that may be
     /// anybody's.
     Receipt(String),
+    /// Runner to keeper: nothing of the order was done, and why. The keeper says it, in the receipt too.
+    Trouble(String),
 }

@@ -120,6 +120,29 @@ fn a_spent_budget_is_exit_4_and_a_receipt_says_that_nothing_ran() {
 }
 
 #[test]
+fn a_run_without_a_scratch_folder_leaves_a_receipt_that_says_so() {
+    let world = World::new(&one(UNTIL_GO));
+    let mut first = world.start(&["verify"]);
+    first.wait_for("Start");
+    let place = world.folder.path().join("t");
+    fs::create_dir(&place).unwrap();
+    let mut command = world.command(&["verify"]);
+    command.env("XTASK_SCRATCH", &place);
+    let mut second = Running::start(command, &world.folder);
+    second.wait_for("Waiting");
+    // It was there when this run began to wait.
+    let base = place.join(format!("xtask-{}", nix::unistd::geteuid()));
+    fs::remove_dir(&base).unwrap();
+    fs::write(&base, "").unwrap();
+    go(&world);
+    first.wait().expect(0);
+    second.wait().expect(7).says("error: no scratch folder can be made").says("(result: no-verdict)");
+    let receipt = predicate(&world.receipts()[1]);
+    assert_eq!(receipt["lock"]["held"], true);
+    assert!(receipt["trouble"][0].as_str().unwrap().starts_with("no scratch folder can be made"), "{receipt}");
+}
+
+#[test]
 fn ctrl_c_ends_a_wait_and_leaves_the_holder_alone() {
     let world = World::new(&one(UNTIL_GO));
     let mut first = world.start(&["verify"]);
