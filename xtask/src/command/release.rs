@@ -161,7 +161,8 @@ fn unclean(repo: &Repo) -> anyhow::Result<Vec<String>> {
     let scratch = Scratch::make(&run).map_err(anyhow::Error::msg)?;
     let deadline = sys::now() + LOOKING;
     let snapshot = repo.snapshot(&scratch.path().join("tree"), deadline, &|| false)?;
-    let mut reasons = repo.unpinned(&scratch.path().join("unpinned"), deadline)?;
+    let mut reasons = repo.unpinned(&scratch.path().join("unpinned"), deadline, &|| false)?;
+    reasons.extend(repo.hidden(&super::runner::log_ignore())?);
     if !snapshot.clean() {
         reasons.insert(0, format!("the tree has uncommitted changes: {}", snapshot.uncommitted.join(", ")));
     }

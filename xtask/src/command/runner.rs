@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::os::fd::{OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -131,7 +131,11 @@ impl Runner<'_> {
             (Some(before), None) => {
                 let (commit, tree) = (before.commit.clone(), before.tree.clone());
                 self.show.tell(Event::TreePinned { commit, tree, changed: before.uncommitted.len() });
-                if self.suite_stands() { self.tasks(end)? } else { self.skip(&Reason::NoVerdict) }
+                if self.suite_stands() && self.pinned(true, wrap_up) {
+                    self.tasks(end)?
+                } else {
+                    self.skip(&Reason::NoVerdict)
+                }
             }
             (None, None) if self.show.record.run_late => self.skip(&Reason::RunDeadline),
             (None, None) => self.skip(&Reason::NoVerdict),
@@ -183,11 +187,15 @@ impl Runner<'_> {
         let folder = self.scratch.path().join(name);
         let made = fs::create_dir(&folder).map_err(|e| SnapshotError::Failed(e.into()));
         let snapshot = made.and_then(|()| self.repo.snapshot(&folder, deadline, &|| self.watch.stopped()));
+        self.read(snapshot)
+    }
+
+    fn read<T>(&mut self, found: Result<T, SnapshotError>) -> Option<T> {
         if let Some(signal) = self.watch.stop.get() {
             self.show.tell(Event::StopAsked { signal, again: false });
         }
-        match snapshot {
-            Ok(snapshot) => Some(snapshot),
+        match found {
+            Ok(found) => Some(found),
             Err(SnapshotError::Late) => {
                 self.show.tell(Event::Note { text: "reading the tree took until the run's deadline".to_owned() });
                 self.show.tell(Event::RunLate { run: sys::now().since(self.order.won.monotonic) });
@@ -208,7 +216,30 @@ impl Runner<'_> {
         if !files.is_empty() {
             self.show.tell(Event::TreeChanged { files });
         }
+        if self.show.record.result() == Word::Passed {
+            self.pinned(false, deadline);
+        }
         true
+    }
+
+    // Whether the id of the tree says what is on disk. It was asked before the wait, and a release has to know it now.
+    fn pinned(&mut self, before: bool, deadline: Moment) -> bool {
+        if self.order.caller != Caller::Release {
+            return true;
+        }
+        let folder = self.scratch.path().join(if before { "pinned-before" } else { "pinned-after" });
+        let mut found = self.repo.unpinned(&folder, deadline, &|| self.watch.stopped());
+        if let (Ok(reasons), true) = (&mut found, before) {
+            // Not after the tasks: many a tool makes itself a folder that ignores itself.
+            match self.repo.hidden(&log_ignore()) {
+                Ok(hidden) => reasons.extend(hidden),
+                Err(error) => found = Err(error.into()),
+            }
+        }
+        let Some(reasons) = self.read(found) else { return false };
+        let pinned = reasons.is_empty();
+        reasons.into_iter().for_each(|text| self.show.tell(Event::Trouble { text }));
+        pinned
     }
 
     // The services that ran.
@@ -298,12 +329,17 @@ pub fn this_program() -> Program {
     Program { version: env!("CARGO_PKG_VERSION").to_owned(), sha256 }
 }
 
+/// The file by which the folder of the logs ignores itself, relative to the repository's root.
+pub fn log_ignore() -> PathBuf {
+    Path::new(LOGS).join(".gitignore")
+}
+
 // The log folder of the run, in a folder that ignores itself, so that no .gitignore has to know of it.
-fn logs(root: &Path, run: &str) -> anyhow::Result<std::path::PathBuf> {
+fn logs(root: &Path, run: &str) -> anyhow::Result<PathBuf> {
     let all = root.join(LOGS);
     let make = || -> std::io::Result<()> {
         fs::create_dir_all(all.join(run))?;
-        let ignore = all.join(".gitignore");
+        let ignore = root.join(log_ignore());
         if !ignore.exists() {
             fs::write(ignore, "*\n")?;
         }

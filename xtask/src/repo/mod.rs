@@ -154,15 +154,29 @@ impl Repo {
         Some(String::from_utf8_lossy(&found).trim().to_owned())
     }
 
+    // The submodule at this path, if it is checked out. git takes a folder with an unfit `.git` for one of the repository around.
+    fn submodule(&self, path: &Path) -> Option<Self> {
+        let folder = self.root.join(path);
+        if !folder.join(".git").exists() {
+            return None;
+        }
+        Self::find(&folder).ok().filter(|inner| inner.root == folder)
+    }
+
     /// A short question: what git printed. Errors with what it complained about.
     pub fn git(&self, args: &[&str], stdin: &[u8]) -> anyhow::Result<Vec<u8>> {
+        self.ask(args, stdin, &[0])
+    }
+
+    // The same, where other exit codes are answers too.
+    fn ask(&self, args: &[&str], stdin: &[u8], fine: &[i32]) -> anyhow::Result<Vec<u8>> {
         let sh = Shell::new()?;
         sh.change_dir(&self.root);
         let program = &self.program;
         let call =
             cmd!(sh, "{program} {args...}").env_clear().envs(self.env.clone()).stdin(stdin).quiet().ignore_status();
         let out = call.output().context("git cannot be run")?;
-        if !out.status.success() {
+        if !out.status.code().is_some_and(|code| fine.contains(&code)) {
             bail!("git {}: {}", args.join(" "), String::from_utf8_lossy(&out.stderr).trim());
         }
         Ok(out.stdout)

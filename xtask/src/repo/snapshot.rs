@@ -24,7 +24,7 @@ use crate::sys;
 use crate::time::Moment;
 
 // What the configuration may not decide. Hooks are off because writing an index calls one.
-const CONFIG: [&str; 16] = [
+const CONFIG: [&str; 22] = [
     "-c",
     "core.fileMode=true",
     "-c",
@@ -41,6 +41,12 @@ const CONFIG: [&str; 16] = [
     "core.attributesFile=/dev/null",
     "-c",
     "core.safecrlf=false",
+    "-c",
+    "core.autocrlf=false",
+    "-c",
+    "core.eol=lf",
+    "-c",
+    "core.ignoreCase=false",
 ];
 
 /// How often it is asked whether a snapshot is still wanted, while git works.
@@ -55,7 +61,7 @@ pub struct Snapshot {
     pub tree: String,
     /// Files that differ from HEAD, and repositories inside this one that are no submodules; empty if the tree is clean.
     pub uncommitted: Vec<String>,
-    // Per file: what changes whenever its contents or its metadata do.
+    // Per file, and per folder with tracked files in it (with `/` at the end; empty for the root).
     stamps: BTreeMap<Vec<u8>, Stamp>,
 }
 
@@ -92,7 +98,24 @@ impl From<anyhow::Error> for SnapshotError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     changed: (i64, i64),
+    modified: (i64, i64),
     inode: u64,
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            inode: metadata.ino(),
+        }
+    }
+
+    // A folder that was away for a while and is back. A new entry, which a build may well make there, gives it both times;
+    // moving it only the change time.
+    fn moved_since(&self, old: &Self) -> bool {
+        self.inode != old.inode || self.changed != old.changed && self.modified == old.modified
+    }
 }
 
 impl Snapshot {
@@ -102,12 +125,17 @@ impl Snapshot {
     }
 
     /// What is not as it was in `earlier`, a snapshot of the same work tree: files edited (also those edited back),
-    /// made or removed, and `HEAD` if it moved. Empty if the tree stood still.
+    /// made or removed, folders that were moved (also those moved back), and `HEAD` if it moved. Empty if the tree stood still.
     pub fn changed_since(&self, earlier: &Self) -> Vec<String> {
         let (old, new) = (&earlier.stamps, &self.stamps);
-        let edited = new.iter().filter(|(path, stamp)| old.get(*path) != Some(stamp)).map(|(path, _)| path);
-        let removed = old.keys().filter(|path| !new.contains_key(*path));
-        let mut names: Vec<String> = edited.chain(removed).map(|path| text(path)).collect();
+        let is_folder = |path: &[u8]| path.is_empty() || path.ends_with(b"/");
+        let edited = new.iter().filter(|(path, stamp)| match old.get(*path) {
+            Some(before) if is_folder(path) => stamp.moved_since(before),
+            before => before != Some(stamp) && !is_folder(path),
+        });
+        let removed = old.keys().filter(|path| !new.contains_key(*path) && !is_folder(path));
+        let name = |path: &Vec<u8>| if path.is_empty() { "./".to_owned() } else { text(path) };
+        let mut names: Vec<String> = edited.map(|(path, _)| path).chain(removed).map(name).collect();
         names.sort_unstable();
         if names.is_empty() && self.tree != earlier.tree {
             // Submodules at another commit, and filters that give another answer for the same file.
@@ -156,9 +184,8 @@ impl Repo {
         let mut heads = heads.split(|&b| b == b'\n').map(line).filter(|id| !id.is_empty());
         let (commit, head_tree) = (heads.next(), heads.next());
         let mut uncommitted = seen.nested;
-        for (number, path) in seen.submodules.iter().enumerate() {
+        for (number, (path, inner)) in seen.submodules.iter().enumerate() {
             // The tree id knows a submodule by its commit alone.
-            let inner = Self::find(&self.root.join(OsStr::from_bytes(path)))?;
             let inner = inner.snapshot(&scratch.join(format!("submodule-{number}")), deadline, stopped)?;
             uncommitted.extend(inner.uncommitted.iter().map(|file| format!("{}/{file}", text(path))));
             let below = |file: Vec<u8>| [path, &b"/"[..], &file].concat();
@@ -202,25 +229,60 @@ impl Repo {
                 Err(e) => return Err(e).with_context(|| format!("looking at {}", file.display())),
             };
             if metadata.is_dir() {
-                match tracked {
-                    // git takes over what the submodule has checked out; one that is not there stays what the index says.
-                    Some((mode, id)) if mode == "160000" && !file.join(".git").exists() => {
+                let Some((_, id)) = tracked.filter(|(mode, _)| mode == "160000") else { continue };
+                match self.submodule(Path::new(OsStr::from_bytes(&path))) {
+                    // git takes over what the submodule has checked out.
+                    Some(inner) => {
+                        seen.pass_on(&path);
+                        seen.submodules.push((path, inner));
+                    }
+                    // One that is not there stays what the index says; what lies there all the same is nobody's.
+                    None => {
+                        self.strays(&path, &mut seen)?;
                         seen.unready.push((id, String::from_utf8(path).context("the path of a submodule")?));
                     }
-                    Some((mode, _)) if mode == "160000" => {
-                        seen.pass_on(&path);
-                        seen.submodules.push(path);
-                    }
-                    _ => {}
                 }
                 continue;
             }
-            seen.modes_differ |= tracked.is_some_and(|(mode, _)| mode_differs(&mode, &metadata));
+            if let Some((mode, _)) = tracked {
+                seen.modes_differ |= mode_differs(&mode, &metadata);
+                self.stamp_folders(&path, &mut seen)?;
+            }
             seen.pass_on(&path);
-            let changed = (metadata.ctime(), metadata.ctime_nsec());
-            seen.stamps.insert(path, Stamp { changed, inode: metadata.ino() });
+            seen.stamps.insert(path, Stamp::of(&metadata));
         }
         Ok(seen)
+    }
+
+    // The folders of a tracked file.
+    fn stamp_folders(&self, path: &[u8], seen: &mut Seen) -> anyhow::Result<()> {
+        let mut end = path.len();
+        while end > 0 {
+            end = path[..end - 1].iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+            if seen.stamps.contains_key(&path[..end]) {
+                break;
+            }
+            let folder = self.root.join(OsStr::from_bytes(&path[..end]));
+            let metadata = fs::metadata(&folder).with_context(|| format!("looking at {}", folder.display()))?;
+            seen.stamps.insert(path[..end].to_vec(), Stamp::of(&metadata));
+        }
+        Ok(())
+    }
+
+    // Files in the folder of a submodule that is not checked out, of which git says nothing.
+    fn strays(&self, path: &[u8], seen: &mut Seen) -> anyhow::Result<()> {
+        let folder = self.root.join(OsStr::from_bytes(path));
+        for entry in fs::read_dir(&folder).with_context(|| format!("looking into {}", folder.display()))? {
+            let entry = entry?;
+            let (path, metadata) = ([path, b"/", entry.file_name().as_bytes()].concat(), entry.metadata()?);
+            if metadata.is_dir() {
+                self.strays(&path, seen)?;
+            } else {
+                seen.nested.push(text(&path));
+                seen.stamps.insert(path, Stamp::of(&metadata));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -232,8 +294,8 @@ struct Seen {
     nested: Vec<String>,
     // Id and path of submodules that are not checked out.
     unready: Vec<(String, String)>,
-    // Paths of those that are.
-    submodules: Vec<Vec<u8>>,
+    // Path of those that are.
+    submodules: Vec<(Vec<u8>, Repo)>,
     modes_differ: bool,
 }
 

@@ -305,6 +305,43 @@ fn only_a_tag_of_exactly_that_name_is_released() {
     }
 }
 
+/// What the id of the tree does not say is asked before the wait, when it is over, and after the tasks.
+#[test]
+fn a_tree_whose_id_does_not_say_what_is_on_disk_is_not_released() {
+    let attributes = "attributes may have files read otherwise";
+    let keyring = tagged(&suite_with("mkdir -p .git/info; echo '* text' > .git/info/attributes"));
+    keyring.release("v1").expect(7).says(attributes);
+    nothing_signed(&keyring);
+    keyring.release("v1").expect(2).says(attributes).says("nothing was queued or run");
+
+    let keyring = tagged(&suite_with("touch ../ran"));
+    keyring.world.write("src/hidden/.gitignore", "*\n");
+    keyring.release("v1").expect(2).says("src/hidden/.gitignore is not committed");
+    fs::remove_dir_all(keyring.world.repo.join("src")).unwrap();
+    let go = keyring.world.folder.path().join("go");
+    let script = format!("until test -e {}; do sleep 0.05; done", go.display());
+    let mut holder = keyring.world.start(&[
+        "lock",
+        "run",
+        "--deadline",
+        "5m",
+        "--",
+        "sh",
+        "-c",
+        &format!("echo held >&2; {script}"),
+    ]);
+    holder.wait_for("held");
+    let key = keyring.key("release");
+    let mut waiter = keyring.world.start(&["release", "v1", "--key", key.to_str().unwrap()]);
+    waiter.wait_for("workstation lock");
+    keyring.world.write("src/hidden/.gitignore", "*\n");
+    fs::write(go, "").unwrap();
+    holder.wait().expect(0);
+    waiter.wait().expect(7).says("src/hidden/.gitignore is not committed");
+    assert!(!keyring.world.folder.path().join("ran").exists(), "no task was started");
+    nothing_signed(&keyring);
+}
+
 /// A disk that takes no more: the folder of receipts is a small file system of its own.
 #[test]
 fn a_full_disk_leaves_no_release() {

@@ -87,6 +87,15 @@ fn hidden_edits_are_seen() {
     fs::set_permissions(world.repo.join("run.sh"), fs::Permissions::from_mode(0o644)).unwrap();
     dirty(&world, "run.sh");
 
+    // Line ends that git was told to overlook.
+    for setting in ["input", "true"] {
+        let world = self::world();
+        world.git(&["config", "core.autocrlf", setting]);
+        world.write("src/cart.rs", "fn cart() {}\r\n");
+        world.git(&["add", "src/cart.rs"]);
+        dirty(&world, "src/cart.rs");
+    }
+
     for (file, setting) in [(".git/info/exclude", None), ("excludes", Some("core.excludesFile"))] {
         let world = self::world();
         let path = if setting.is_some() { world.folder.path().join(file) } else { world.repo.join(file) };
@@ -162,6 +171,51 @@ fn an_edit_that_was_taken_back_is_named() {
     let after = snapshot(&world);
     assert!(after.clean() && after.tree == before.tree);
     assert_eq!(after.changed_since(&before), ["src/cart.rs"]);
+}
+
+/// The folder is put aside, another one stands in for it, and it comes back with every file as it was.
+#[test]
+fn a_folder_that_was_put_aside_and_back_is_named() {
+    let world = world();
+    world.write("src/deep/er/file", "x");
+    world.commit("deeper");
+    let at = |path: &str| world.repo.join(path);
+    let moved = |folder: &str, names: &[&str]| {
+        let before = snapshot(&world);
+        let_the_clock_tick(&world);
+        fs::create_dir_all(at("target")).unwrap();
+        fs::rename(at(folder), at("target/aside")).unwrap();
+        fs::create_dir(at(folder)).unwrap();
+        fs::remove_dir(at(folder)).unwrap();
+        fs::rename(at("target/aside"), at(folder)).unwrap();
+        let after = snapshot(&world);
+        assert!(after.clean());
+        assert_eq!(after.changed_since(&before), names);
+    };
+    moved("src", &["src/"]);
+    moved("src/deep", &["src/deep/"]);
+    // Another folder with the very same files is another folder.
+    let before = snapshot(&world);
+    fs::rename(at("src/deep"), at("target/aside")).unwrap();
+    fs::create_dir(at("src/deep")).unwrap();
+    fs::rename(at("target/aside/er"), at("src/deep/er")).unwrap();
+    assert!(snapshot(&world).changed_since(&before).contains(&"src/deep/".to_owned()));
+}
+
+/// What a build leaves beside tracked files gives their folders new times, and is no change of the tree.
+#[test]
+fn ignored_files_beside_tracked_ones_are_no_change() {
+    let world = world();
+    world.write(".gitignore", "/target\n/receipts/\n*.o\ncache/\n");
+    world.commit("ignored");
+    let before = snapshot(&world);
+    let_the_clock_tick(&world);
+    world.write("src/cart.o", "x");
+    world.write("src/cache/x", "x");
+    world.write("target/x", "x");
+    world.write("top.o", "x");
+    fs::remove_file(world.repo.join("src/cart.o")).unwrap();
+    assert_eq!(snapshot(&world).changed_since(&before), [""; 0]);
 }
 
 #[test]
@@ -245,7 +299,7 @@ fn submodules_and_nested_repositories() {
     let repo = Repo::find(&world.repo).unwrap();
     let unpinned = || {
         let scratch = Folder::new();
-        repo.unpinned(scratch.path(), sys::now() + PATIENCE).unwrap()
+        repo.unpinned(scratch.path(), sys::now() + PATIENCE, &|| false).unwrap()
     };
     let before = snapshot(&world);
     assert!(before.clean());
@@ -257,6 +311,16 @@ fn submodules_and_nested_repositories() {
     assert_eq!(unpinned(), ["submodule sub has changes that are not committed: src/cart.rs"]);
     world.git(&["submodule", "--quiet", "deinit", "--force", "sub"]);
     assert!(snapshot(&world).clean(), "not checked out is as committed");
+    // git says nothing of what lies in the folder of a submodule that is not checked out, whatever its `.git` is.
+    for git in [None, Some("sub/.git/config"), Some("sub/.git")] {
+        world.write("sub/src/evil", "x");
+        git.into_iter().for_each(|git| world.write(git, "x"));
+        let found = snapshot(&world).uncommitted;
+        assert!(found.contains(&"sub/src/evil".to_owned()) && !found.contains(&"sub".to_owned()), "{found:?}");
+        fs::remove_dir_all(world.repo.join("sub")).unwrap();
+        fs::create_dir(world.repo.join("sub")).unwrap();
+        assert!(snapshot(&world).clean());
+    }
     fs::create_dir(world.repo.join("nested")).unwrap();
     let init = Command::new("git").args(["init", "--quiet"]).current_dir(world.repo.join("nested")).status().unwrap();
     assert!(init.success());
@@ -272,9 +336,107 @@ fn pointers_of_lfs_and_private_attributes_are_not_pinned() {
     world.commit("large files");
     fs::write(world.repo.join(".git/info/attributes"), "*.rs filter=hide\n").unwrap();
     let scratch = Folder::new();
-    let reasons = Repo::find(&world.repo).unwrap().unpinned(scratch.path(), sys::now() + PATIENCE).unwrap();
+    let reasons = Repo::find(&world.repo).unwrap().unpinned(scratch.path(), sys::now() + PATIENCE, &|| false).unwrap();
     assert_eq!(reasons[0], "a.bin is a pointer of LFS, not the file itself (git lfs pull)");
     assert!(reasons[1].contains(".git/info/attributes") && reasons.len() == 2, "{reasons:?}");
+}
+
+/// What the configuration or a file that is not committed has git read in place of the files themselves.
+#[test]
+fn filters_and_attributes_of_this_clone_alone_are_not_pinned() {
+    let world = world();
+    world.write(".gitattributes", "f filter=x\ng filter=lfs\n");
+    world.write(".gitignore", "/target\n/receipts/\n/src/.gitattributes\n");
+    world.write("f", "committed\n");
+    world.write("g", "committed\n");
+    world.commit("attributes");
+    let unpinned = || {
+        let scratch = Folder::new();
+        Repo::find(&world.repo).unwrap().unpinned(scratch.path(), sys::now() + PATIENCE, &|| false).unwrap()
+    };
+    assert_eq!(unpinned(), [""; 0], "a filter that nobody has set up");
+    world.git(&["config", "filter.lfs.clean", "git-lfs clean -- %f"]);
+    world.git(&["config", "filter.lfs.process", ""]);
+    world.git(&["config", "filter.other.clean", "echo committed"]);
+    assert_eq!(unpinned(), [""; 0], "what no file is read through");
+    world.git(&["config", "filter.x.clean", "echo committed"]);
+    world.git(&["config", "filter.lfs.clean", "echo committed"]);
+    world.write("f", "evil\n");
+    assert!(snapshot(&world).clean(), "the tree id cannot show it");
+    let filtered =
+        |file, name| format!("{file} is read through the filter {name:?}, which is not committed (git config)");
+    assert_eq!(unpinned(), [filtered("g", "lfs"), filtered("f", "x")]);
+    world.git(&["config", "--unset", "filter.x.clean"]);
+    world.git(&["config", "--unset", "filter.lfs.clean"]);
+
+    world.write("src/.gitattributes", "* text\n");
+    world.write("target/.gitattributes", "* text\n");
+    world.write("f", "committed\n");
+    world.write("src/cart.rs", "fn cart() {}\r\n");
+    assert!(snapshot(&world).clean(), "the tree id cannot show it");
+    let [reason] = &unpinned()[..] else { panic!("{:?}", unpinned()) };
+    assert!(reason.starts_with("src/.gitattributes is not committed"), "{reason}");
+}
+
+/// A file `.gitignore` that ignores itself hides what it likes.
+#[test]
+fn files_that_hide_themselves_are_named() {
+    let (world, other) = (world(), self::world());
+    let url = other.repo.to_str().unwrap();
+    world.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "sub"]);
+    world.commit("a submodule");
+    let hidden = || Repo::find(&world.repo).unwrap().hidden(Path::new("target/logs/.gitignore")).unwrap();
+    assert_eq!(hidden(), [""; 0]);
+    world.write("target/cache/.gitignore", "*\n");
+    assert_eq!(hidden(), [""; 0], "a committed one ignores target as a whole");
+    for folder in ["src/hidden", "sub/src/hidden"] {
+        world.write(&format!("{folder}/.gitignore"), "*\n");
+        world.write(&format!("{folder}/evil"), "x");
+        assert!(snapshot(&world).clean(), "the tree id cannot show it");
+        let [reason] = &hidden()[..] else { panic!("{folder}: {:?}", hidden()) };
+        assert!(reason.contains("src/hidden/.gitignore is not committed and may hide files"), "{reason}");
+        fs::remove_dir_all(world.repo.join(folder)).unwrap();
+    }
+    world.write(".gitignore", "/receipts/\n");
+    world.commit("target is not ignored");
+    world.write("target/logs/.gitignore", "*\n");
+    assert_eq!(
+        hidden(),
+        [
+            "target/cache/.gitignore is not committed and may hide files: remove it, or ignore its folder in one that is committed"
+        ]
+    );
+}
+
+/// A submodule inside a submodule is looked at too.
+#[test]
+fn changes_deep_inside_are_named() {
+    let (world, middle, inner) = (world(), self::world(), self::world());
+    let add = |world: &World, other: &World| {
+        world.git(&[
+            "-c",
+            "protocol.file.allow=always",
+            "submodule",
+            "--quiet",
+            "add",
+            other.repo.to_str().unwrap(),
+            "sub",
+        ]);
+        world.commit("a submodule");
+    };
+    add(&middle, &inner);
+    add(&world, &middle);
+    world.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init", "--recursive"]);
+    let unpinned = || {
+        let scratch = Folder::new();
+        Repo::find(&world.repo).unwrap().unpinned(scratch.path(), sys::now() + PATIENCE, &|| false).unwrap()
+    };
+    assert_eq!(unpinned(), [""; 0]);
+    let info = Repo::find(&world.repo.join("sub/sub")).unwrap().git.folder.join("info");
+    fs::create_dir_all(&info).unwrap();
+    fs::write(info.join("attributes"), "* text\n").unwrap();
+    let [reason] = &unpinned()[..] else { panic!("{:?}", unpinned()) };
+    assert!(reason.starts_with("in submodule sub: in submodule sub: "), "{reason}");
 }
 
 /// A filter that never ends is cut at the deadline, and goes down with its git.
