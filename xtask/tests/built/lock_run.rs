@@ -114,6 +114,13 @@ fn a_spent_budget_a_stranger_and_a_nested_call_are_told_from_the_commands_own_co
     place.run(&["run", "--", "touch", "ran"]).expect(125).says("is not xtask");
     assert!(!place.folder.path().join("ran").exists());
 
+    // One try is told too what it is that has the port, also where that says nothing.
+    let place = Place::new();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", place.ports.first)).expect("free");
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let done = place.run(&["run", "--queue", "0s", "--", "touch", "ran"]).expect(125);
+    done.says("it takes connections and ends them").says(&format!("(pid {})", std::process::id()));
+
     let place = Place::new();
     let program = env!("CARGO_BIN_EXE_xtask");
     let done = place.run(&["run", "--", program, "lock", "run", "--", "touch", "ran"]).expect(122);

@@ -87,6 +87,19 @@ fn a_resized_terminal_keeps_no_remains() {
 }
 
 #[test]
+fn what_is_odd_about_the_holder_stands_below_it() {
+    let mut show = Show::new(120, 24);
+    let mut first = waited().swap_remove(0);
+    if let Event::Queued { note, .. } = &mut first.1 {
+        *note = Some("it holds another folder, /srv/web".to_owned());
+    }
+    show.on([first]);
+    show.tick(12_000, "");
+    let text = show.terminal.text();
+    assert!(text.contains("note      it holds another folder, /srv/web"), "{text}");
+}
+
+#[test]
 fn waiting_is_one_block() {
     let mut show = Show::new(80, 24);
     let events = waited();
