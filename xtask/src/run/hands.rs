@@ -307,6 +307,9 @@ impl<'a> RunnerHands<'a> {
             trouble: None,
         };
         self.seats[index].gone = Some(gone);
+        if self.seats[index].log.as_mut().is_some_and(|log| log.ended_over(task.log_limit)) {
+            self.inbox.push_back(Input::LogFull(index, task.log_limit));
+        }
         if task.outputs.is_empty() || ending.status != ExitStatus::Code(0) {
             self.inbox.push_back(Input::Ended(index, ending));
             return;

@@ -53,8 +53,7 @@ impl Log {
         if now < self.look_at {
             return false;
         }
-        let full_before = self.full;
-        if full_before {
+        if self.full {
             let _ = log::cut(&self.path, limit); // if it cannot be cut, the grace ends the flood
         }
         let size = log::size(&self.path);
@@ -62,8 +61,19 @@ impl Log {
             (self.size, self.grew) = (size, now);
         }
         self.look_at = now + log::look_again(size, limit);
-        self.full |= size > limit;
-        self.full && !full_before
+        self.fills(size, limit)
+    }
+
+    /// The last look, once nothing writes to it any more: a flood may begin and end between two looks. True if nobody has
+    /// seen before that it is over the limit.
+    pub(super) fn ended_over(&mut self, limit: u64) -> bool {
+        self.fills(log::size(&self.path), limit)
+    }
+
+    fn fills(&mut self, size: u64, limit: u64) -> bool {
+        let new = size > limit && !self.full;
+        self.full |= new;
+        new
     }
 
     // The last lines, and how many there are.
