@@ -15,7 +15,8 @@ use nix::unistd::{AccessFlags, access, geteuid};
 use crate::name::RunId;
 use crate::sys;
 
-/// The variable that names another folder for the folders of runs, as an absolute path of at most 35 bytes. Runs that look
+/// The variable that names another folder for the folders of runs, as an absolute path of at most 35 bytes without a comma
+/// (a server's settings take that for the end of a folder). Runs that look
 /// into different folders do not end what the others left.
 pub const PLACE: &str = "XTASK_SCRATCH";
 
@@ -127,12 +128,15 @@ fn bases(with_room: bool) -> Vec<PathBuf> {
     };
     let memory = PathBuf::from("/dev/shm");
     let temp = std::env::temp_dir();
-    let short = |folder: &PathBuf| folder.as_os_str().len() + 1 + user.len() <= LONGEST_BASE && folder.is_absolute();
+    let usable = |folder: &PathBuf| {
+        let name = folder.as_os_str().as_encoded_bytes();
+        name.len() + 1 + user.len() <= LONGEST_BASE && !name.contains(&b',') && folder.is_absolute()
+    };
     let mut parents: Vec<PathBuf> = Vec::new();
     let usual = vec![memory, temp, PathBuf::from("/tmp")];
     let all = std::env::var_os(PLACE).map_or(usual, |place| vec![place.into()]);
     for parent in all {
-        let fits = short(&parent) && (!with_room || parent != Path::new("/dev/shm") || room(&parent));
+        let fits = usable(&parent) && (!with_room || parent != Path::new("/dev/shm") || room(&parent));
         if fits && parent.is_dir() && !parents.contains(&parent) {
             parents.push(parent);
         }
@@ -150,7 +154,7 @@ fn in_a_base<T>(make: impl Fn(&Path) -> io::Result<T>) -> Result<T, String> {
     }
     if reasons.is_empty() {
         let place = if std::env::var_os(PLACE).is_some() { PLACE } else { "TMPDIR" };
-        reasons.push(format!("{place} has to name a folder by an absolute path of at most 35 bytes"));
+        reasons.push(format!("{place} has to name a folder by an absolute path of at most 35 bytes without a comma"));
     }
     Err(format!("no scratch folder can be made: {}", reasons.join("; ")))
 }

@@ -89,7 +89,12 @@ pub enum Cause {
     /// It could not be started.
     Spawn(String),
     /// A service that it asked for could not be had.
-    Service(String),
+    Service {
+        /// Why.
+        why: String,
+        /// Its log, relative to the repository.
+        log: String,
+    },
     /// Something was lost that the verdict would need; the text says what.
     Trouble(String),
 }
@@ -146,7 +151,7 @@ impl fmt::Display for Verdict {
             Self::Failed(Cause::LogLimit(bytes)) => write!(f, "wrote more than its log-limit of {bytes} bytes"),
             Self::Failed(Cause::Output(what) | Cause::Trouble(what)) => f.write_str(what),
             Self::Failed(Cause::Spawn(why)) => write!(f, "could not be started: {why}"),
-            Self::Failed(Cause::Service(why)) => write!(f, "its service failed: {why}"),
+            Self::Failed(Cause::Service { why, .. }) => write!(f, "its service failed: {why}"),
             Self::Late(Limit::Task) => f.write_str("passed its deadline"),
             Self::Late(Limit::Run) => f.write_str("the run's deadline cut it"),
             Self::Cancelled(stop) => write!(f, "cancelled by {stop}"),

@@ -12,7 +12,7 @@ use super::{Row, Surface};
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::TaskName;
 use crate::time::{Human, utc_clock};
-use crate::verdict::{Limit, Stop, Verdict, Word};
+use crate::verdict::{Cause, Limit, Stop, Verdict, Word};
 
 /// The ending for a `RunFinished`; nothing for any other event.
 pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
@@ -205,10 +205,10 @@ fn cause_of(board: &Scoreboard, pen: &Pen, label: &str, (row, record, stopping):
         let own = || format!("{}:{}  deadline = \"{}\"", board.scene.suite, row.deadline_line, Human(row.deadline));
         out += &pen.field("limit", &if limit == Limit::Task { own() } else { run_limit(board) });
     }
-    if let Some(logs) = &board.logs
-        && record.started.is_some()
-    {
-        out += &pen.field("log", &format!("{logs}/{}.log", row.name));
+    match (&record.verdict, &board.logs) {
+        (Verdict::Failed(Cause::Service { log, .. }), _) => out += &pen.field("log", log),
+        (_, Some(logs)) if record.started.is_some() => out += &pen.field("log", &format!("{logs}/{}.log", row.name)),
+        _ => {}
     }
     match (&row.fix, &record.verdict) {
         (Some(fix), Verdict::Failed(_)) => out + &pen.field("fix", &clean::line(fix.as_bytes(), QUOTE_MAX)),

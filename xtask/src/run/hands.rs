@@ -176,7 +176,7 @@ impl<'a> RunnerHands<'a> {
         match task.services.is_empty() {
             true => self.launch(index, &Env::new()),
             false => {
-                let news = self.services.ask(index, &task.name, &task.services);
+                let news = self.services.ask(sys::now(), index, &task.name, &task.services);
                 self.take(news);
             }
         }
@@ -187,7 +187,7 @@ impl<'a> RunnerHands<'a> {
             match news {
                 News::Note(text) => self.tell(Event::Note { text }),
                 News::Go(index, env) => self.launch(index, &env),
-                News::NoGo(index, why) => self.not_started(index, Verdict::Failed(Cause::Service(why))),
+                News::NoGo(index, cause) => self.not_started(index, Verdict::Failed(cause)),
                 News::Kill(owner) => self.tree.kill(owner),
             }
         }
@@ -390,7 +390,8 @@ impl Hands for RunnerHands<'_> {
                 self.stop(now, index, signal, why);
             }
             Action::Withdraw(index, verdict) => {
-                if self.services.forget(index) {
+                if let Some(text) = self.services.forget(now, index) {
+                    self.tell(Event::Note { text });
                     self.not_started(index, verdict);
                 }
             }

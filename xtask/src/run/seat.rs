@@ -76,12 +76,17 @@ impl Log {
         new
     }
 
-    // The last lines, and how many there are.
-    fn tail(&self, limit: u64) -> (Vec<String>, u64) {
+    /// Nobody writes to it any more.
+    pub(super) fn end(&self, limit: u64) {
         if self.full {
             // What came after the cap would only fill the disk. A log that cannot be cut is as it is.
             let _ = log::cut(&self.path, limit);
         }
+    }
+
+    // The last lines, and how many there are.
+    fn tail(&self, limit: u64) -> (Vec<String>, u64) {
+        self.end(limit);
         match log::tail(&self.path, TAIL_LINES) {
             Ok(found) => (found.lines, found.total),
             Err(error) => (vec![format!("(the log cannot be read: {error})")], 0),

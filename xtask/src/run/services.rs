@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use super::seat::Log;
 use crate::name::{Name, TaskName};
 use crate::plan::Plan;
 use crate::process::{Output, Owner, ProcessTree, Spawn, log};
@@ -12,6 +14,14 @@ use crate::service::{Env, Link, Reply, Spec};
 use crate::suite::{Fill, Suite};
 use crate::sys;
 use crate::time::{Human, Moment};
+use crate::verdict::Cause;
+
+/// What a service may write to its log, in bytes: as much as a task, unless the suite says otherwise of that.
+const LOG_LIMIT: u64 = 64 << 20;
+
+/// When to say that a task waits for a service, and how often from then on.
+const REMIND: Duration = Duration::from_secs(10);
+const REMIND_AGAIN: Duration = Duration::from_secs(30);
 
 /// Where services are made.
 pub struct Place<'a> {
@@ -33,7 +43,7 @@ pub enum News {
     /// The task has all that it waited for: start it with these variables.
     Go(usize, Env),
     /// The task cannot have what it waited for, and why.
-    NoGo(usize, String),
+    NoGo(usize, Cause),
     /// The service is past saving: kill what there is of it.
     Kill(Owner),
 }
@@ -42,15 +52,26 @@ pub enum News {
 #[derive(Default)]
 pub struct Services {
     hosts: Vec<Host>,
-    // Tasks that wait: what they have, and how many services are missing.
-    waiting: BTreeMap<usize, (TaskName, Env, usize)>,
+    waiting: BTreeMap<usize, Waiting>,
+}
+
+// A task that waits: for what, what it has, and how many services are missing.
+struct Waiting {
+    name: TaskName,
+    wanted: Vec<Name>,
+    has: Env,
+    missing: usize,
+    remind: Moment,
 }
 
 struct Host {
     name: Name,
     state: State,
-    limit: std::time::Duration,
+    limit: Duration,
     lives: bool,
+    log: Log,
+    // Its log, as people see it.
+    shown: String,
 }
 
 enum State {
@@ -73,6 +94,24 @@ impl Host {
             State::Starting { link, .. } | State::Ready { link, .. } => Some(link),
             State::Failed { .. } => None,
         }
+    }
+
+    // What it is doing, for who waits.
+    fn doing(&self, now: Moment) -> String {
+        let name = &self.name;
+        match &self.state {
+            State::Starting { until: None, .. } => format!("{name} (getting its programs and files)"),
+            State::Starting { until: Some(until), .. } => {
+                let spent = self.limit.saturating_sub(until.since(now));
+                format!("{name} (starting, {} of {})", Human(spent), Human(self.limit))
+            }
+            State::Ready { .. } => format!("{name} (ready, making what the task gets)"),
+            State::Failed { .. } => format!("{name} (gone)"),
+        }
+    }
+
+    fn cause(&self, why: &str) -> Cause {
+        Cause::Service { why: format!("{}: {why}", self.name), log: self.shown.clone() }
     }
 }
 
@@ -100,17 +139,22 @@ impl Services {
             let (root, scratch) = (place.root.to_owned(), place.scratch.to_owned());
             let spec = Spec { name: name.clone(), service, root, scratch };
             let owner = Owner::Service(services.hosts.len());
-            let (state, lives) = match spawn(&spec, owner, place, tree) {
+            // Names of tasks have no `@`: neither log nor mark can be taken for a task's.
+            let label = format!("service@{name}");
+            let path = place.logs.join(format!("{label}.log"));
+            let shown = path.strip_prefix(place.root).unwrap_or(&path).display().to_string();
+            let (state, lives) = match spawn(&spec, owner, (&label, &path), place, tree) {
                 Ok(link) => (State::Starting { link, until: None }, true),
                 Err(why) => (State::Failed { why, version: None }, false),
             };
-            services.hosts.push(Host { name: name.clone(), state, limit, lives });
+            let log = Log::new(path, sys::now());
+            services.hosts.push(Host { name: name.clone(), state, limit, lives, log, shown });
         }
         services
     }
 
     /// Asks for what a task needs; `News` will say when it has everything.
-    pub fn ask(&mut self, task: usize, name: &TaskName, wanted: &[Name]) -> Vec<News> {
+    pub fn ask(&mut self, now: Moment, task: usize, name: &TaskName, wanted: &[Name]) -> Vec<News> {
         for host in self.hosts.iter_mut().filter(|host| wanted.contains(&host.name)) {
             let why = match &mut host.state {
                 State::Failed { why, .. } => Some(why.clone()),
@@ -119,16 +163,23 @@ impl Services {
                 }
             };
             if let Some(why) = why {
-                return vec![News::NoGo(task, format!("{}: {why}", host.name))];
+                return vec![News::NoGo(task, host.cause(&why))];
             }
         }
-        self.waiting.insert(task, (name.clone(), Env::new(), wanted.len()));
+        let (name, missing, wanted) = (name.clone(), wanted.len(), wanted.to_vec());
+        self.waiting.insert(task, Waiting { name, wanted, has: Env::new(), missing, remind: now + REMIND });
         Vec::new()
     }
 
-    /// The task does not want anything any more. True if it was waiting.
-    pub fn forget(&mut self, task: usize) -> bool {
-        self.waiting.remove(&task).is_some()
+    /// The task does not want anything any more. If it was waiting: a line that says for what.
+    pub fn forget(&mut self, now: Moment, task: usize) -> Option<String> {
+        let waiting = self.waiting.remove(&task)?;
+        Some(format!("{} was still waiting for {}", waiting.name, self.doing(now, &waiting.wanted)))
+    }
+
+    fn doing(&self, now: Moment, wanted: &[Name]) -> String {
+        let hosts = self.hosts.iter().filter(|host| wanted.contains(&host.name));
+        hosts.map(|host| host.doing(now)).collect::<Vec<_>>().join(", ")
     }
 
     /// Readable when a host has said something, or is gone.
@@ -139,7 +190,9 @@ impl Services {
     /// When `listen` has to be called again even if nothing happens.
     pub fn wake_at(&self) -> Option<Moment> {
         let limit = |host: &Host| if let State::Starting { until, .. } = &host.state { *until } else { None };
-        self.hosts.iter().filter_map(limit).min()
+        let logs = self.hosts.iter().filter(|host| host.lives).map(|host| host.log.look_at());
+        let remind = self.waiting.values().map(|waiting| waiting.remind);
+        self.hosts.iter().filter_map(limit).chain(logs).chain(remind).min()
     }
 
     /// What the hosts have said, and whose limit is over.
@@ -154,6 +207,16 @@ impl Services {
                 self.fail(index, &why, &mut news);
                 news.push(News::Kill(Owner::Service(index)));
             }
+            if self.hosts[index].lives && self.hosts[index].log.outgrew(LOG_LIMIT, now) {
+                self.fail(index, &format!("its log has more than {} MiB", LOG_LIMIT >> 20), &mut news);
+                news.push(News::Kill(Owner::Service(index)));
+            }
+        }
+        for index in self.waiting.keys().copied().collect::<Vec<_>>() {
+            let Some(waiting) = self.waiting.get_mut(&index).filter(|waiting| waiting.remind <= now) else { continue };
+            waiting.remind = now + REMIND_AGAIN;
+            let (name, wanted) = (waiting.name.clone(), waiting.wanted.clone());
+            news.push(News::Note(format!("{name} waits for {}", self.doing(now, &wanted))));
         }
         news
     }
@@ -175,20 +238,20 @@ impl Services {
                 };
             }
             Reply::HandedOut { task, env } => {
-                let Some((&index, (_, has, missing))) = self.waiting.iter_mut().find(|(_, (name, ..))| *name == task)
-                else {
+                let Some((&index, waiting)) = self.waiting.iter_mut().find(|(_, waiting)| waiting.name == task) else {
                     return; // withdrawn meanwhile
                 };
-                has.extend(env);
-                *missing -= 1;
-                if *missing == 0 {
-                    news.extend(self.waiting.remove(&index).map(|(_, env, _)| News::Go(index, env)));
+                waiting.has.extend(env);
+                waiting.missing -= 1;
+                if waiting.missing == 0 {
+                    news.extend(self.waiting.remove(&index).map(|waiting| News::Go(index, waiting.has)));
                 }
             }
             Reply::Refused { task, why } => {
-                let why = format!("{}: {why}", host.name);
-                let index = self.waiting.iter().find(|(_, (name, ..))| *name == task).map(|(&index, _)| index);
-                news.extend(index.filter(|&index| self.forget(index)).map(|index| News::NoGo(index, why)));
+                let cause = host.cause(&why);
+                let index = self.waiting.iter().find(|(_, waiting)| waiting.name == task).map(|(&index, _)| index);
+                let index = index.filter(|index| self.waiting.remove(index).is_some());
+                news.extend(index.map(|index| News::NoGo(index, cause)));
             }
             Reply::Failed(why) => self.fail(index, &why, news),
         }
@@ -199,8 +262,8 @@ impl Services {
         let host = &mut self.hosts[index];
         let version = if let State::Ready { version, .. } = &host.state { Some(version.clone()) } else { None };
         host.state = State::Failed { why: why.to_owned(), version };
-        let why = format!("{}: {why}", host.name);
-        news.extend(std::mem::take(&mut self.waiting).into_keys().map(|task| News::NoGo(task, why.clone())));
+        let cause = host.cause(why);
+        news.extend(std::mem::take(&mut self.waiting).into_keys().map(|task| News::NoGo(task, cause.clone())));
     }
 
     /// Tells every host to stop.
@@ -215,7 +278,9 @@ impl Services {
 
     /// A host and all below it is gone.
     pub fn gone(&mut self, index: usize) {
-        self.hosts[index].lives = false;
+        let host = &mut self.hosts[index];
+        host.lives = false;
+        host.log.end(LOG_LIMIT);
     }
 
     /// Whether a host still lives.
@@ -233,14 +298,17 @@ impl Services {
     }
 }
 
-fn spawn(spec: &Spec, owner: Owner, place: &Place<'_>, tree: &mut ProcessTree) -> Result<Link, String> {
+fn spawn(
+    spec: &Spec,
+    owner: Owner,
+    (label, log): (&str, &Path),
+    place: &Place<'_>,
+    tree: &mut ProcessTree,
+) -> Result<Link, String> {
     let (link, theirs) = Link::new(spec).map_err(|e| format!("no socket pair for its host: {e}"))?;
-    // Names of tasks have no `@`: neither log nor mark can be taken for a task's.
-    let label = format!("service@{}", spec.name);
-    let log =
-        log::create(&place.logs.join(format!("{label}.log"))).map_err(|e| format!("its log cannot be made: {e}"))?;
+    let log = log::create(log).map_err(|e| format!("its log cannot be made: {e}"))?;
     let spawn = Spawn {
-        label: &label,
+        label,
         program: sys::this_program().map_err(|e| format!("this program cannot be found again: {e}"))?,
         args: vec!["internal-service".into()],
         dir: place.root.to_owned(),

@@ -1,7 +1,7 @@
 //! The user's cache: what is dear to make and outlives a run. Every user has their own.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs::{DirBuilder, Permissions, set_permissions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -9,8 +9,9 @@ use nix::unistd::Uid;
 
 /// The folder, made if it is not there: `xtask` below XDG_CACHE_HOME where that is set; else /var/cache for root (whose
 /// home the servers' users cannot enter); else below ~/.cache; else, without a home that can be written, a folder of
-/// the user's own among the temporary files. Errors if none of them can be had.
-pub fn folder() -> anyhow::Result<PathBuf> {
+/// the user's own among the temporary files. `fits` says why one will not do, if it will not. Gives also what was passed
+/// over, and why. Errors if none of them can be had.
+pub fn folder(fits: &dyn Fn(&Path) -> Result<(), String>) -> anyhow::Result<(PathBuf, Vec<String>)> {
     let me = Uid::effective();
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let usual = match variable("XDG_CACHE_HOME") {
@@ -22,12 +23,12 @@ pub fn folder() -> anyhow::Result<PathBuf> {
     let last = std::env::temp_dir().join(format!("xtask-cache-{me}"));
     let mut refused = Vec::new();
     for path in usual.into_iter().chain([last]) {
-        match make(&path, me) {
-            Ok(()) => return Ok(path),
+        match make(&path, me).and_then(|()| fits(&path)) {
+            Ok(()) => return Ok((path, refused)),
             Err(why) => refused.push(format!("{}: {why}", path.display())),
         }
     }
-    bail!("no folder for the cache can be written ({}); set XDG_CACHE_HOME", refused.join("; "))
+    bail!("no folder can be the cache ({}); set XDG_CACHE_HOME", refused.join("; "))
 }
 
 fn make(path: &Path, me: Uid) -> Result<(), String> {
@@ -38,6 +39,10 @@ fn make(path: &Path, me: Uid) -> Result<(), String> {
     let meta = path.symlink_metadata().map_err(|e| e.to_string())?;
     if !meta.is_dir() || meta.uid() != me.as_raw() || meta.mode() & 0o022 != 0 {
         return Err("is not a folder that only this user can write".to_owned());
+    }
+    // Whatever the umask was when it was made.
+    if meta.mode() & mode != mode {
+        set_permissions(path, Permissions::from_mode(mode)).map_err(|e| e.to_string())?;
     }
     nix::unistd::access(path, nix::unistd::AccessFlags::W_OK).map_err(|e| e.to_string())
 }

@@ -1,13 +1,13 @@
 //! The process of one service. It owns the server and everything else that it starts; it ends them, and itself, when
 //! the line to the runner ends.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -22,6 +22,15 @@ use crate::sys;
 
 /// How long a look at something that gives no event may be away.
 const STEP: Duration = Duration::from_millis(5);
+
+/// The longest reason that is passed on, in bytes.
+const REASON: usize = 3_000;
+
+/// How much of the end of a log is looked through, in bytes.
+const TAIL: u64 = 64 << 10;
+
+/// How much of what a command printed is read, in bytes, from its end.
+const OUTPUT: u64 = 16 << 20;
 
 /// What a kind of service has of its host.
 #[derive(Debug)]
@@ -52,7 +61,7 @@ pub fn main() -> anyhow::Result<()> {
     let removed = fs::remove_dir_all(&host.folder);
     if let Err(error) = ended {
         host.log(&format!("{error:#}"));
-        host.say(&Reply::Failed(format!("{error:#}")));
+        host.say(&Reply::Failed(reason(&error)));
     }
     removed.with_context(|| format!("cannot remove {}", host.folder.display()))
 }
@@ -82,7 +91,7 @@ impl Host {
                 match kind.hand_out(self, &task) {
                     Ok(env) => self.say(&Reply::HandedOut { task, env }),
                     Err(error) => {
-                        self.say(&Reply::Refused { task, why: format!("{error:#}") });
+                        self.say(&Reply::Refused { task, why: reason(&error) });
                         kind.check(self)?;
                     }
                 }
@@ -121,11 +130,14 @@ impl Host {
         let _ = writeln!(io::stderr(), "xtask: {text}");
     }
 
-    /// The last lines of the log, for an error; nothing where the log is no file.
+    /// What matters of the end of the log, for an error; nothing where the log is no file.
     pub fn log_tail(&self) -> String {
         let is_file = fs::metadata("/dev/fd/2").is_ok_and(|meta| meta.is_file());
-        let text = if is_file { fs::read("/dev/fd/2").unwrap_or_default() } else { Vec::new() };
-        last_lines(&String::from_utf8_lossy(&text))
+        if is_file {
+            end_of(Path::new("/dev/fd/2"), TAIL).map_or_else(|_| String::new(), |text| last_lines(&text))
+        } else {
+            String::new()
+        }
     }
 
     /// Errors if the runner is gone: everything that waits asks this between two looks.
@@ -182,7 +194,7 @@ impl Host {
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
         command.stdout(file.try_clone()?).stderr(file);
         let ended = self.run(command, limit);
-        let output = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
+        let output = end_of(&path, OUTPUT).unwrap_or_default();
         if !matches!(&ended, Ok(status) if status.success()) {
             self.log(&output);
         }
@@ -195,9 +207,35 @@ impl Host {
     }
 }
 
+fn end_of(path: &Path, bytes: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let from = file.metadata()?.len().saturating_sub(bytes);
+    file.seek(SeekFrom::Start(from))?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+// The last lines that call themselves errors, before the last lines: a server says much after what mattered.
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(5)..].join("; ")
+    let last = lines.len().saturating_sub(5);
+    let is_bad = |line: &&&str| ["FATAL:", "PANIC:", "ERROR:"].iter().any(|sign| line.contains(sign));
+    let mut chosen: Vec<&str> = lines.iter().filter(is_bad).rev().take(3).copied().collect();
+    chosen.reverse();
+    chosen.extend(lines[last..].iter().filter(|line| !is_bad(line)));
+    chosen.join("; ")
+}
+
+// An error as others get it: the log has the whole, and what cites it stays small.
+fn reason(error: &anyhow::Error) -> String {
+    let mut text = format!("{error:#}");
+    if text.len() > REASON {
+        let end = (0..=REASON).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.push_str(" …");
+    }
+    text
 }
 
 #[cfg(target_os = "linux")]

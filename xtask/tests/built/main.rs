@@ -20,6 +20,7 @@ mod plan;
 mod postgres;
 mod postgres_cache;
 mod postgres_kills;
+mod postgres_programs;
 mod postgres_remains;
 mod postgres_template;
 mod postgres_unpacked;

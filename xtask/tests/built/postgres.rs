@@ -82,6 +82,12 @@ impl Server {
         found.unwrap()
     }
 
+    /// What it has said so far and nobody has asked for.
+    pub fn heard(&mut self) -> &[Reply] {
+        self.replies.extend(self.link.as_mut().expect("a link").on_readable());
+        &self.replies
+    }
+
     pub fn ask(&mut self, task: &str) {
         self.link.as_mut().unwrap().request(&Name::parse(task).unwrap()).unwrap();
     }
@@ -247,21 +253,33 @@ fn without_anything_to_copy_no_task_sees_what_another_did_to_template1() {
     server.stop();
 }
 
+/// Some of what libpq, the server, or a later version of either reads.
+const FOREIGN: [&str; 12] = [
+    "PGSERVICE",
+    "PGPASSFILE",
+    "PGPASSWORD",
+    "PGOPTIONS",
+    "PGSSLMODE",
+    "PGSSLCERT",
+    "PGHOSTADDR",
+    "PGREQUIREPEER",
+    "PGREQUIREAUTH",
+    "PGCLIENTENCODING",
+    "PGDATA",
+    "PGOFTHEFUTURE",
+];
+
 #[test]
 fn what_the_user_has_set_for_other_servers_does_not_reach_a_task() {
     let mut server = Server::start_in(Folder::new(), service(Fill::Empty), |command| {
-        command
-            .env("PGDATA", "/nowhere")
-            .env("PGPORT", "1")
-            .env("PGOPTIONS", "-c nonsense=1")
-            .env("PGCLIENTENCODING", "none");
+        command.envs(FOREIGN.map(|name| (name, "nonsense")));
     });
     server.ask("a");
     let env: Env = server.reply("a database", |reply| match reply {
         Reply::HandedOut { env, .. } => Some(env.clone()),
         _ => None,
     });
-    for name in ["PGSERVICE", "PGPASSFILE", "PGPASSWORD", "PGOPTIONS", "PGSSLMODE", "PGHOSTADDR"] {
+    for name in FOREIGN {
         assert_eq!(env[name], None, "{name} is taken away");
     }
     server.stop();
@@ -318,12 +336,25 @@ fn a_server_that_lost_a_process_goes_on() {
     let pid = postmaster(&env);
     let out = psql(&env, "copy (select 1) to program 'kill -9 $PPID'");
     assert!(!out.status.success(), "{out:?}");
+    until("the server to notice", || server.log().contains("reinitializing"));
     let again = server.database("b");
     assert_eq!(postmaster(&again), pid, "the same server");
     // It has a new segment of shared memory, which must not outlive it either.
     until("the new segment to be forgotten", || segments_of(pid).iter().all(|segment| segment.mode == "1600"));
     server.stop();
     assert_eq!(segments_of(pid), []);
+}
+
+#[test]
+fn a_server_that_lets_nobody_in_is_given_up_at_once() {
+    let mut server = Server::start(Fill::Empty);
+    let env = server.database("a");
+    let began = std::time::Instant::now();
+    ask(&env, "drop database postgres with (force)");
+    let why = server.failure();
+    assert!(why.contains("lets nobody in") && why.contains("database \"postgres\" does not exist"), "{why}");
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    server.stop();
 }
 
 #[test]

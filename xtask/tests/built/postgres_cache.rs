@@ -1,7 +1,9 @@
 //! The cached cluster: checked on every use, made anew when anything is wrong with it, and safe with many at once.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use xtask::suite::Fill;
 
@@ -141,11 +143,57 @@ fn many_at_once_make_it_once() {
 }
 
 #[test]
+fn a_cluster_that_somebody_else_put_there_is_not_used() {
+    if !crate::postgres_users::is_root() {
+        return skipped("a_cluster_that_somebody_else_put_there_is_not_used", "it takes root to be somebody else");
+    }
+    let cache = Folder::new();
+    assert!(builds(cache.path()));
+    std::os::unix::fs::chown(clusters(cache.path()).remove(0), Some(54_321), None).unwrap();
+    assert!(builds(cache.path()), "it is another user's");
+    assert!(!builds(cache.path()));
+}
+
+#[test]
+fn old_clusters_and_halves_of_killed_builders_are_removed() {
+    let cache = Folder::new();
+    let folder = cache.path().join("xtask");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+    for number in 0..6 {
+        let old = fs::File::create(folder.join(format!("postgres-{number}.cluster"))).unwrap();
+        old.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + number)).unwrap();
+    }
+    for other in ["postgres-0.partial-77", "other.partial-77", "other"] {
+        fs::write(folder.join(other), "").unwrap();
+    }
+    assert!(builds(cache.path()));
+    let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut left: Vec<String> = entries.filter(|name| name.len() < 30).collect();
+    left.sort();
+    let clusters = ["postgres-3.cluster", "postgres-4.cluster", "postgres-5.cluster"];
+    assert_eq!(left, [&["other", "other.partial-77"], &clusters[..], &["postgres.lock"]].concat(), "and the new one");
+}
+
+#[test]
+fn a_cache_of_somebody_else_is_not_used() {
+    if !crate::postgres_users::is_root() {
+        return skipped("a_cache_of_somebody_else_is_not_used", "it takes root to be somebody else");
+    }
+    passed_over(|folder| std::os::unix::fs::chown(folder, Some(54_321), None).unwrap());
+}
+
+#[test]
 fn a_cache_that_others_can_write_is_not_used() {
+    passed_over(|folder| fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap());
+}
+
+#[track_caller]
+fn passed_over(spoil: impl Fn(&Path)) {
     let cache = Folder::new();
     let open = cache.path().join("xtask");
     fs::create_dir(&open).unwrap();
-    fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    spoil(&open);
     let temp = Folder::new();
     let mut server = Server::start_in(Folder::new(), service(Fill::Empty), |command| {
         command.env("XDG_CACHE_HOME", cache.path()).env("TMPDIR", temp.path());

@@ -235,6 +235,7 @@ fn a_server_cannot_choose_which_segment_is_removed() {
     // Then the server loses a process, and starts anew; the host forgets its new segment.
     let script = format!("sed -i '7s/.*/ 2020305713 {}/' postmaster.pid && kill -9 $PPID", stranger.id);
     assert!(!as_the_server(&mut server, &script).status.success());
+    until("the server to notice", || server.log().contains("reinitializing"));
     let env = server.database("b");
     until("the new segment to be forgotten", || segments_of(pid).iter().all(|segment| segment.mode == "1600"));
     assert_eq!(ask(&env, "select 1"), ["1"]);

@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use xtask::service::Reply;
 use xtask::suite::Fill;
 
 use crate::postgres::{Server, ask, processes_in, service};
-use crate::world::Folder;
+use crate::world::{Folder, until};
 
 /// A host whose migrations are these files.
 fn migrations(files: &[(&str, &str)]) -> Server {
@@ -91,6 +92,48 @@ fn what_only_psql_understands_says_so() {
 #[test]
 fn a_folder_without_migrations_is_an_error() {
     assert_eq!(fails(&[("1.sqlx", "")]), "migrations: db/migrations has no .sql file");
+}
+
+#[test]
+fn a_reason_stays_small() {
+    let why = fails(&[("1.sql", "do $$ begin raise exception '%', repeat('ü', 3000000); end $$")]);
+    assert!(why.starts_with("db/migrations/1.sql:1: üü") && why.ends_with(" …"), "{}", why.len());
+    assert!(why.len() < 4_000, "{}", why.len());
+}
+
+#[test]
+fn what_migrations_set_for_their_database_holds_in_every_copy() {
+    let set = "create role app; create role other; do $$ declare me text := quote_ident(current_database()); begin
+        execute 'alter database ' || me || $q$ set work_mem = '7MB'$q$;
+        execute 'alter database ' || me || ' set search_path = app, public';
+        execute 'alter role app in database ' || me || $q$ set work_mem = '9MB'$q$;
+        execute 'revoke connect on database ' || me || ' from public';
+        execute 'alter database ' || me || ' owner to app';
+        execute 'alter database ' || me || ' connection limit 77';
+    end $$";
+    let mut server = migrations(&[("1.sql", set)]);
+    for task in ["a", "b"] {
+        let env = server.database(task);
+        assert_eq!(ask(&env, "show work_mem; show search_path"), ["7MB", "app, public"]);
+        let of_app = "select unnest(setconfig) from pg_db_role_setting where setrole = 'app'::regrole
+            and setdatabase = (select oid from pg_database where datname = current_database())";
+        assert_eq!(ask(&env, of_app), ["work_mem=9MB"]);
+        let rights = "select pg_get_userbyid(datdba), datconnlimit, has_database_privilege('other', oid, 'connect'),
+            datallowconn from pg_database where datname = current_database()";
+        assert_eq!(ask(&env, rights), ["app|77|f|t"]);
+    }
+    server.stop();
+}
+
+#[test]
+fn a_run_that_is_over_ends_the_migrations() {
+    let files: Vec<(String, &str)> = (0..400).map(|n| (format!("{n:03}.sql"), "select pg_sleep(0.3)")).collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, sql)| (name.as_str(), *sql)).collect();
+    let mut server = migrations(&files);
+    until("migrations to begin", || server.heard().contains(&Reply::Starting));
+    let began = std::time::Instant::now();
+    server.stop();
+    assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?} of 120s", began.elapsed());
 }
 
 #[test]

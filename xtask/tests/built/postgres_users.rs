@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use crate::world::{Done, Running, World};
+use crate::world::{Done, Running, World, skipped};
 
 /// The task writes what the server says of itself, and keeps it until the test has looked at its process.
 const SUITE: &str = r#"
@@ -81,7 +81,7 @@ fn root_has_an_unprivileged_server() {
 #[test]
 fn an_ordinary_user_in_closed_and_deep_folders_without_home_and_with_a_locale_that_is_not_there() {
     if !is_root() {
-        return; // the test above has run as an ordinary user
+        return skipped("an_ordinary_user_in_closed_and_deep_folders", "the test above has run as an ordinary user");
     }
     let nobody = nix::unistd::User::from_name("nobody").unwrap().expect("nobody").uid.as_raw();
     let world = world_of(nobody, &format!("closed/{}/repo", "long-".repeat(28)));
@@ -99,7 +99,7 @@ fn an_ordinary_user_in_closed_and_deep_folders_without_home_and_with_a_locale_th
 #[test]
 fn a_user_without_an_entry_in_passwd() {
     if !is_root() {
-        return;
+        return skipped("a_user_without_an_entry_in_passwd", "it takes root to be somebody else");
     }
     let user = 54_321;
     assert!(nix::unistd::User::from_uid(user.into()).unwrap().is_none());
@@ -114,7 +114,7 @@ fn a_user_without_an_entry_in_passwd() {
 #[test]
 fn a_small_dev_shm_is_not_used() {
     if !is_root() {
-        return;
+        return skipped("a_small_dev_shm_is_not_used", "mounts take root");
     }
     let world = World::new(SUITE);
     world.write(".gitignore", "/target\n/receipts/\n/said\n");
@@ -140,7 +140,7 @@ fn a_small_dev_shm_is_not_used() {
 #[test]
 fn root_serves_as_the_owner_of_the_checkout() {
     if !is_root() {
-        return;
+        return skipped("root_serves_as_the_owner_of_the_checkout", "this is not root");
     }
     let folder = crate::world::Folder::new();
     let repo = folder.path().join("repo");

@@ -127,6 +127,43 @@ fn a_server_that_is_named_and_not_there_is_found_out_before_anything_queues() {
 }
 
 #[test]
+fn a_servers_log_has_a_limit_as_a_tasks_has() {
+    let flood = "do $f$ begin for i in 1..90 loop raise log '%', repeat('x', 1 << 20); end loop; end $f$";
+    let world = World::new(&format!(
+        r#"
+schema = 1
+[run]
+deadline = "3m"
+queue = "1m"
+[service.postgres]
+start = "60s"
+[task.a]
+command = ["sh", "-c", "psql -c \"$1\" || true; sleep 1", "sh", "{flood}"]
+services = ["postgres"]
+deadline = "1m"
+[task.b]
+command = "true"
+needs = ["a"]
+services = ["postgres"]
+deadline = "1m"
+"#
+    ));
+    let done = world.run(&["verify"]).expect(1).says("its log has more than 64 MiB");
+    let log = world.repo.join(crate::postgres_programs::log_named(&done.err));
+    assert_eq!(std::fs::metadata(log).unwrap().len(), 64 << 20);
+}
+
+#[test]
+fn a_place_that_a_server_cannot_be_told_is_refused() {
+    let world = World::new(SUITE);
+    let comma = world.folder.path().join("a,b");
+    std::fs::create_dir(&comma).unwrap();
+    let mut command = world.command(&["verify"]);
+    command.env("XTASK_SCRATCH", comma);
+    crate::world::Running::start(command, &world.folder).wait().expect(2).says("at most 35 bytes without a comma");
+}
+
+#[test]
 fn what_the_suite_says_of_a_variable_comes_last() {
     let world = World::new(
         r#"

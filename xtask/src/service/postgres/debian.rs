@@ -5,23 +5,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
+use nix::sys::statvfs::statvfs;
 
 use super::cluster;
-use super::programs::Programs;
+use super::programs::{self, Programs};
 use super::user::ServerUser;
+use crate::digest;
+use crate::service::cache;
 use crate::service::host::Host;
 
 /// How an unpacked server's folder begins; the version follows.
 const PREFIX: &str = "postgres-server-";
 
-/// In that folder: a line for each file, its size and its path. Written last.
+/// In that folder: a line for each file, its size, its sha256 (`-` for a link) and its path. Written last.
 const MANIFEST: &str = "files";
+
+/// What the disk must have room for, in bytes: packages and what is in them.
+const ROOM: f64 = 256.0 * 1024.0 * 1024.0;
 
 /// How long one call of apt may take: some 60 MB from a mirror.
 const FETCH_LIMIT: Duration = Duration::from_secs(600);
@@ -33,8 +39,27 @@ pub fn can_unpack() -> bool {
     Path::new("/var/lib/dpkg/status").exists() && ["apt-get", "apt-cache", "dpkg-deb"].iter().all(has)
 }
 
+/// The newest version that the lists of packages have, if there are lists: a question that changes nothing.
+pub fn listed() -> Option<u32> {
+    let mut command = Command::new("apt-cache");
+    let options = ["-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "pkgnames", "postgresql-"];
+    newest(&programs::answer(command.args(options)).ok()?)
+}
+
+fn newest(names: &str) -> Option<u32> {
+    names.lines().filter_map(|name| name.strip_prefix("postgresql-")?.parse().ok()).max()
+}
+
 /// The unpacked server of the cache, or a new one. Errors say what apt said, or which version the packages have.
-pub fn unpack(host: &mut Host, cache: &Path, at_least: u32, user: ServerUser) -> anyhow::Result<Programs> {
+pub fn unpack(host: &mut Host, at_least: u32, user: ServerUser) -> anyhow::Result<Programs> {
+    let fits = |folder: &Path| {
+        let free = statvfs(folder).map(|fs| fs.blocks_available() as f64 * fs.fragment_size() as f64);
+        user.can_enter(folder)?;
+        if free.is_ok_and(|free| free < ROOM) { Err("has less room than 256 MB".to_owned()) } else { Ok(()) }
+    };
+    let (cache, refused) = cache::folder(&fits)?;
+    refused.iter().for_each(|why| host.say_note(&format!("another cache is used: {why}")));
+    let cache = cache.as_path();
     if let Some(programs) = unpacked(cache, at_least, user) {
         return Ok(programs);
     }
@@ -61,17 +86,41 @@ fn unpacked(cache: &Path, at_least: u32, user: ServerUser) -> Option<Programs> {
 }
 
 fn usable(folder: &Path, user: ServerUser) -> Result<Programs, String> {
-    let manifest = fs::read_to_string(folder.join(MANIFEST)).map_err(|_| "it is not whole".to_owned())?;
-    for line in manifest.lines() {
-        let (size, path) = line.split_once(' ').unwrap_or_default();
-        let found = folder.join(path).symlink_metadata().map(|meta| meta.len().to_string());
-        if found.map_or(true, |found| found != size) {
-            return Err(format!("{path} is damaged"));
-        }
-    }
+    undamaged(folder, false)?;
     let versions = fs::read_dir(folder.join("usr/lib/postgresql")).map_err(|e| e.to_string())?.flatten();
     let bin = versions.map(|version| version.path().join("bin")).next().ok_or("it has no programs")?;
     Programs::in_folder(&bin, Some(libraries(folder)), user)
+}
+
+// `contents`: not the sizes alone, which take no time, but every byte.
+fn undamaged(folder: &Path, contents: bool) -> Result<(), String> {
+    let manifest = fs::read_to_string(folder.join(MANIFEST)).map_err(|_| "it is not whole".to_owned())?;
+    for line in manifest.lines() {
+        let mut parts = line.splitn(3, ' ');
+        let mut part = || parts.next().unwrap_or_default();
+        let (size, sum, path) = (part(), part(), part());
+        let meta = folder.join(path).symlink_metadata();
+        let whole = meta.is_ok_and(|meta| meta.len().to_string() == size);
+        let same = || hash(&folder.join(path)).is_ok_and(|found| found == sum);
+        if !whole || contents && sum != "-" && !same() {
+            return Err(format!("{path} is damaged"));
+        }
+    }
+    Ok(())
+}
+
+fn hash(path: &Path) -> std::io::Result<String> {
+    digest::of_reader(fs::File::open(path)?)
+}
+
+/// What is damaged in the unpacked server that this folder of programs is in, if that is one and anything is: then no
+/// run will use it again. For a server that does not do what it should.
+pub fn condemn(bin: &Path) -> Option<String> {
+    let is_unpacked = |path: &&Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    let folder = bin.ancestors().find(is_unpacked)?;
+    let why = undamaged(folder, true).err()?;
+    let _ = fs::remove_file(folder.join(MANIFEST));
+    Some(why)
 }
 
 // lib and usr/lib, and their folders of an architecture (x86_64-linux-gnu …), which is where the packages put them.
@@ -115,6 +164,8 @@ impl Apt {
             "Dir::Cache::srcpkgcache=srcpkgcache.bin".to_owned(),
             // Whoever may write the folder may; there is nothing to lock but the folder that we have locked.
             "Debug::NoLocking=true".to_owned(),
+            // Old or missing lists are no answer (since apt 2.1; before, they are only warned of).
+            "APT::Update::Error-Mode=any".to_owned(),
             "APT::Sandbox::User=root".to_owned(),
             // Only lists of packages.
             "Acquire::Languages=none".to_owned(),
@@ -137,10 +188,10 @@ impl Apt {
 }
 
 fn fetch(host: &mut Host, apt: &Apt, cache: &Path, at_least: u32) -> anyhow::Result<PathBuf> {
-    apt.ask(host, "apt-get", &["-qq", "update"])?;
+    let warned = apt.ask(host, "apt-get", &["-qq", "update"])?;
     let names = apt.ask(host, "apt-cache", &["pkgnames", "postgresql-"])?;
-    let majors = names.lines().filter_map(|name| name.strip_prefix("postgresql-")?.parse::<u32>().ok());
-    let major = majors.max().context("the distribution's packages have no PostgreSQL server")?;
+    let major = newest(&names);
+    let major = major.with_context(|| format!("the distribution's packages have no PostgreSQL server; {warned}"))?;
     ensure!(major >= at_least, "the distribution's packages have PostgreSQL {major}; {at_least} or later is needed");
     let server = format!("postgresql-{major}");
     let packages = closure(host, apt, &server)?;
@@ -161,6 +212,7 @@ fn fetch(host: &mut Host, apt: &Apt, cache: &Path, at_least: u32) -> anyhow::Res
     ));
     let new = apt.folder.join("new");
     DirBuilder::new().mode(0o755).create(&new)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?; // whatever the umask
     for package in &archives {
         host.ask(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&new), FETCH_LIMIT)?;
     }
@@ -218,7 +270,9 @@ fn list(top: &Path, below: &Path, manifest: &mut String) -> anyhow::Result<()> {
         if entry.file_type()?.is_dir() {
             list(top, &path, manifest)?;
         } else {
-            manifest.push_str(&format!("{} {}\n", entry.metadata()?.len(), path.display()));
+            let meta = entry.metadata()?;
+            let sum = if meta.is_file() { hash(&entry.path())? } else { "-".to_owned() };
+            manifest.push_str(&format!("{} {sum} {}\n", meta.len(), path.display()));
         }
     }
     Ok(())

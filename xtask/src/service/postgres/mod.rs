@@ -26,7 +26,7 @@ use socket2::{Domain, Socket, Type};
 use super::host::{Host, wait_for};
 use super::{Env, Kind, Spec};
 use crate::name::TaskName;
-use crate::suite::Service;
+use crate::suite::{Fill, Service};
 use crate::sys;
 use programs::{Missing, Programs};
 use sql::Connection;
@@ -53,24 +53,6 @@ const SETTINGS: &[&str] = &[
 
 /// The server lets in whoever reaches its socket, which only the user of the run does; over TCP it wants the password.
 const ACCESS: &str = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
-
-/// What a user may have set for other servers, and would change where or how a task's client connects.
-const FOREIGN: &[&str] = &[
-    "PGSERVICE",
-    "PGSERVICEFILE",
-    "PGPASSFILE",
-    "PGPASSWORD",
-    "PGOPTIONS",
-    "PGHOSTADDR",
-    "PGSSLMODE",
-    "PGSSLCERT",
-    "PGSSLKEY",
-    "PGSSLROOTCERT",
-    "PGGSSENCMODE",
-    "PGREQUIREAUTH",
-    "PGCHANNELBINDING",
-    "PGTARGETSESSIONATTRS",
-];
 
 /// Most bytes that the path of a socket may have, its end included: 104 on some systems, 108 on Linux.
 const SOCKET_PATH_MAX: usize = 103;
@@ -101,10 +83,17 @@ pub struct Postgres {
 
 /// Whether a server can be had here, without changing anything.
 pub fn available(service: &Service, root: &Path) -> Result<(), String> {
-    match programs::find(service.at_least, ServerUser::choose(root)) {
-        Ok(_) => Ok(()),
-        Err(missing) if !missing.named && debian::can_unpack() => Ok(()),
-        Err(missing) => Err(explain(&missing, service.at_least)),
+    let Err(missing) = programs::find(service.at_least, ServerUser::choose(root), root) else { return Ok(()) };
+    let listed = match !missing.named && debian::can_unpack() {
+        true => debian::listed().filter(|&major| major < service.at_least),
+        false => return Err(explain(&missing, service.at_least)),
+    };
+    match listed {
+        Some(major) => Err(format!(
+            "{}\nthe distribution's packages have version {major} (as far as its lists are up to date)",
+            explain(&missing, service.at_least)
+        )),
+        None => Ok(()),
     }
 }
 
@@ -137,6 +126,18 @@ impl Postgres {
             server: None,
             connection: None,
             handed_out: 0,
+        }
+    }
+
+    // What a server does that should not may come of its files.
+    fn blame<T>(&self, host: &Host, done: anyhow::Result<T>) -> anyhow::Result<T> {
+        let error = match done {
+            Err(error) if host.still_wanted().is_ok() => error,
+            other => return other,
+        };
+        match self.programs.as_ref().and_then(|programs| debian::condemn(&programs.bin)) {
+            Some(why) => Err(error.context(format!("the unpacked server is not used again, run once more: {why}"))),
+            None => Err(error),
         }
     }
 
@@ -243,6 +244,18 @@ impl Postgres {
         self.connection.as_mut().ok_or_else(|| anyhow!("no connection"))?.run(sql)
     }
 
+    // Settings, rights and owner of a database are not copied with it.
+    fn copy_settings(&mut self, database: &str, from: &str) -> anyhow::Result<()> {
+        let both = format!("o.datname = '{from}' AND n.datname = '{database}'");
+        let sql = format!(
+            "INSERT INTO pg_db_role_setting SELECT n.oid, s.setrole, s.setconfig
+               FROM pg_db_role_setting s, pg_database o, pg_database n WHERE s.setdatabase = o.oid AND {both};
+             UPDATE pg_database n SET datacl = o.datacl, datdba = o.datdba, datconnlimit = o.datconnlimit
+               FROM pg_database o WHERE {both}"
+        );
+        self.run(&sql).map(|_| ())
+    }
+
     // STRATEGY came with 15; before, a copy of the files was the only way.
     fn create(&mut self, database: &str, from: &str) -> anyhow::Result<()> {
         let strategy = if self.programs().major >= 15 { " STRATEGY file_copy" } else { "" };
@@ -251,7 +264,9 @@ impl Postgres {
 
     /// How to reach a database: forms that libpq, sqlx, tokio-postgres, psycopg, asyncpg and node-postgres all read.
     fn env(&self, database: &str) -> Env {
-        let mut env: Env = FOREIGN.iter().map(|name| ((*name).to_owned(), None)).collect();
+        // What a user has set for other servers would change where or how a task's client connects.
+        let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let mut env: Env = inherited.filter(|name| name.starts_with("PG")).map(|name| (name, None)).collect();
         let folder = self.data().to_string_lossy().into_owned();
         let port = self.port.to_string();
         let (host, url) = match &self.password {
@@ -285,15 +300,16 @@ impl Kind for Postgres {
     fn prepare(&mut self, host: &mut Host) -> anyhow::Result<()> {
         self.folder = host.folder.clone();
         self.open_folder(&host.spec.scratch)?;
-        let cache = super::cache::folder()?;
-        self.programs = Some(match programs::find(self.service.at_least, self.user) {
+        let at_least = self.service.at_least;
+        self.programs = Some(match programs::find(at_least, self.user, &host.spec.root) {
             Ok(programs) => programs,
-            Err(missing) if !missing.named && debian::can_unpack() => {
-                debian::unpack(host, &cache, self.service.at_least, self.user)?
-            }
-            Err(missing) => bail!(explain(&missing, self.service.at_least)),
+            Err(missing) if !missing.named && debian::can_unpack() => debian::unpack(host, at_least, self.user)
+                .map_err(|error| anyhow!("{error:#}\n{}", explain(&missing, at_least)))?,
+            Err(missing) => bail!(explain(&missing, at_least)),
         });
-        cluster::place(host, self.programs(), self.user, &cache, &self.data())
+        let (cache, _) = super::cache::folder(&|_| Ok(()))?;
+        let placed = cluster::place(host, self.programs(), self.user, &cache, &self.data());
+        self.blame(host, placed)
     }
 
     fn start(&mut self, host: &mut Host) -> anyhow::Result<String> {
@@ -301,7 +317,8 @@ impl Kind for Postgres {
             self.reserve_port()?;
         }
         self.spawn()?;
-        self.wait_until_ready(host)?;
+        let ready = self.wait_until_ready(host);
+        self.blame(host, ready)?;
         self.connect()?;
         if let Some(password) = self.password.clone() {
             self.run(&format!("ALTER ROLE postgres PASSWORD '{password}'"))?;
@@ -318,7 +335,11 @@ impl Kind for Postgres {
             // A number, because two tasks may differ in a dot and a dash alone, and names are cut at 63 bytes.
             self.handed_out += 1;
             let database = format!("t{}_{plain:.50}", self.handed_out);
-            match self.create(&database, from) {
+            let mut made = self.create(&database, from);
+            if made.is_ok() && self.service.fill != Fill::Empty {
+                made = self.copy_settings(&database, from);
+            }
+            match made {
                 Ok(()) => return Ok(self.env(&database)),
                 Err(error) if tries < TRIES && sql::is_lost(&error) => self.check(host)?,
                 Err(error) => return Err(error.context(format!("cannot make the database {database}"))),
@@ -335,10 +356,12 @@ impl Kind for Postgres {
     fn check(&mut self, host: &mut Host) -> anyhow::Result<()> {
         let until = sys::now() + PATIENCE;
         loop {
-            self.still_alive(host)?;
+            let alive = self.still_alive(host);
+            self.blame(host, alive)?;
             // A server that lost one process to a signal starts anew by itself.
             match self.connect() {
                 Ok(()) => return Ok(()),
+                Err(error) if !sql::is_lost(&error) => return Err(error.context("the server lets nobody in any more")),
                 Err(error) if sys::now() > until => return Err(error.context("the server does not answer any more")),
                 Err(_) => host.pause(Duration::from_millis(10))?,
             }

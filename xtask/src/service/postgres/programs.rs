@@ -2,14 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use super::user::ServerUser;
+use crate::service::host::wait_for;
+use crate::time::Human;
 
 /// The variable that names the folder of the programs; nothing else is looked at then.
 pub const VARIABLE: &str = "XTASK_PG_BINDIR";
+
+/// How long a program may take to say its version.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Folders of versions side by side, newest first when looked at. `*` stands for any text within one name.
 const PLACES: &[&str] = &[
@@ -61,15 +74,36 @@ impl Programs {
             }
         }
         let mut command = program(&bin.join("postgres"), libraries.as_ref());
-        let out = user.of(command.arg("--version").stdin(Stdio::null())).output().map_err(|e| e.to_string())?;
-        let text = String::from_utf8_lossy(&out.stdout);
+        let text = answer(user.of(command.arg("--version"))).map_err(|why| format!("postgres --version {why}"))?;
         let version = text.trim().strip_prefix("postgres (PostgreSQL) ").map(str::to_owned);
         let major = version.as_deref().map(|v| v.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default());
         match (version.clone(), major.and_then(|major| major.parse().ok())) {
             (Some(version), Some(major)) => Ok(Self { bin: bin.to_owned(), version, major, libraries }),
-            _ => Err(format!("does not run: {}{}", text.trim(), String::from_utf8_lossy(&out.stderr).trim())),
+            _ => Err(format!("does not run: {}", text.trim())),
         }
     }
+}
+
+/// What a program says at once, stdout before stderr; it may say what a pipe holds. Errors if it does not end in time.
+pub fn answer(command: &mut Command) -> Result<String, String> {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().map_err(|e| format!("cannot be started: {e}"))?;
+    if wait_for(&mut child, PATIENCE).is_none() {
+        let _ = i32::try_from(child.id()).map(|group| killpg(Pid::from_raw(group), Signal::SIGKILL));
+        let _ = child.wait();
+        return Err(format!("did not end within {}", Human(PATIENCE)));
+    }
+    // Without waiting for what it may have left, which has the pipes too.
+    let mut text = Vec::new();
+    fn read(from: Option<impl Read + AsFd>, text: &mut Vec<u8>) {
+        let Some(mut from) = from else { return };
+        if fcntl(&from, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).is_ok() {
+            let _ = from.read_to_end(text);
+        }
+    }
+    read(child.stdout.take(), &mut text);
+    read(child.stderr.take(), &mut text);
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn program(path: &Path, libraries: Option<&OsString>) -> Command {
@@ -86,8 +120,9 @@ fn program(path: &Path, libraries: Option<&OsString>) -> Command {
 }
 
 /// The first server that is recent enough, in this order: `XTASK_PG_BINDIR` alone where it is set; PATH; what
-/// `pg_config` says; the usual places of distributions, highest version first.
-pub fn find(at_least: u32, user: ServerUser) -> Result<Programs, Missing> {
+/// `pg_config` says; the usual places of distributions, highest version first. Names that are not absolute are meant
+/// from `root`, the repository, whoever asks.
+pub fn find(at_least: u32, user: ServerUser, root: &Path) -> Result<Programs, Missing> {
     let mut looked = Vec::new();
     let mut fits = |bin: &Path| match Programs::in_folder(bin, None, user) {
         Ok(found) if found.major >= at_least => Some(found),
@@ -101,17 +136,18 @@ pub fn find(at_least: u32, user: ServerUser) -> Result<Programs, Missing> {
         }
     };
     if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
-        let found = fits(Path::new(&named));
+        let found = fits(&root.join(named));
         return found.ok_or(Missing { looked, named: true });
     }
-    let path: Vec<PathBuf> = std::env::var_os("PATH").map(|p| std::env::split_paths(&p).collect()).unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path: Vec<PathBuf> = std::env::split_paths(&path).map(|entry| root.join(entry)).collect();
     let both = |bin: &&PathBuf| is_program(&bin.join("initdb")) && is_program(&bin.join("postgres"));
     if let Some(found) = path.iter().filter(both).find_map(|bin| fits(bin)) {
         return Ok(found);
     }
     let config = path.iter().map(|bin| bin.join("pg_config")).find(|config| is_program(config));
-    if let Some(out) = config.and_then(|config| Command::new(config).arg("--bindir").output().ok()) {
-        let bin = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
+    if let Some(Ok(bin)) = config.map(|config| answer(Command::new(config).arg("--bindir"))) {
+        let bin = PathBuf::from(bin.trim());
         // The client's packages bring it too, without any server.
         if let Some(found) = both(&&bin).then(|| fits(&bin)).flatten() {
             return Ok(found);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
+use super::Postgres;
 use super::sql::{Connection, SqlError, line_of};
-use super::{FOREIGN, Postgres};
 use crate::service::host::Host;
 use crate::suite::Fill;
 
@@ -101,9 +101,6 @@ fn set_up(postgres: &Postgres, host: &Host, words: &[String]) -> anyhow::Result<
     let [program, arguments @ ..] = words else { bail!("setup is an empty command") };
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&host.spec.root);
-    FOREIGN.iter().for_each(|name| {
-        command.env_remove(name);
-    });
     for (name, value) in postgres.env(TEMPLATE) {
         match value {
             Some(value) => command.env(name, value),

@@ -60,6 +60,26 @@ impl ServerUser {
         }
     }
 
+    /// Whether it may pass through all folders on the way to this one, and this one. Errors say which one is closed to it.
+    pub fn can_enter(&self, path: &Path) -> Result<(), String> {
+        let Self::Other { uid, gid } = *self else { return Ok(()) };
+        for folder in path.ancestors() {
+            let meta = folder.metadata().map_err(|e| format!("{}: {e}", folder.display()))?;
+            let mine = (meta.uid() == uid, meta.gid() == gid);
+            let bit = if mine.0 {
+                0o100
+            } else if mine.1 {
+                0o010
+            } else {
+                0o001
+            };
+            if meta.mode() & bit == 0 {
+                return Err(format!("{} is closed to user {uid}, who runs the server", folder.display()));
+            }
+        }
+        Ok(())
+    }
+
     /// The one to run `initdb` as: this one if it has an entry in /etc/passwd, else one who has. What that makes can be
     /// given to this one.
     pub fn with_passwd_entry(&self) -> Self {
