@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::name::RunId;
 use crate::receipt::statement::{MAX_BYTES, Receipt};
@@ -50,6 +50,8 @@ fn place(
     bytes: &[u8],
     judge: impl FnOnce() -> Option<Vec<u8>>,
 ) -> anyhow::Result<()> {
+    let length = bytes.len();
+    ensure!(length <= MAX_BYTES, "it would be {length} bytes long, and nobody reads more than {MAX_BYTES}");
     let folder = root.join(FOLDER);
     fs::create_dir_all(&folder)?;
     // A runner that was killed while it wrote has left one, and its keeper writes in its stead.

@@ -90,9 +90,18 @@ enum Stage {
     Ending(Moment, ExitStatus, Vec<String>),
 }
 
+/// How many of the processes that were left are named.
+const NAMED: usize = 20;
+
 fn names(found: &[(Process, Whose)], owner: Owner, leader: i32) -> Vec<String> {
     let left = |(p, whose): &&(Process, Whose)| *whose == Whose::Of(owner) && !p.exiting && p.pid != leader;
-    found.iter().filter(left).map(|(p, _)| p.command()).collect()
+    let mut left = found.iter().filter(left).map(|(p, _)| p);
+    let mut names: Vec<String> = left.by_ref().take(NAMED).map(Process::command).collect();
+    match left.count() {
+        0 => {}
+        more => names.push(format!("and {more} more")),
+    }
+    names
 }
 
 impl Family {

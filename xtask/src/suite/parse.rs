@@ -17,6 +17,9 @@ use super::{
 use crate::name::{Name, meant};
 use crate::time::Human;
 
+/// A receipt says about half a kilobyte of each task, and no gate reads one that is longer than a megabyte.
+const MOST_TASKS: usize = 1000;
+
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -220,6 +223,11 @@ impl Reader {
         let tables = self.tables(root, "task", &known);
         if tables.is_empty() {
             self.follow(1, "there is no task: a suite needs at least one [task.NAME]".to_owned());
+        }
+        if let Some((_, table)) = tables.get(MOST_TASKS) {
+            let what =
+                format!("{} tasks, but a suite has {MOST_TASKS} at most: a gate reads no longer receipt", tables.len());
+            self.note(table.line, what);
         }
         let names: Vec<Name> = tables.iter().map(|(name, _)| name.clone()).collect();
         let mut tasks = Vec::new();

@@ -165,3 +165,11 @@ fn only_a_small_regular_file_is_read_and_nothing_hangs() {
     let error = format!("{:#}", archive::read("/dev/zero".as_ref()).unwrap_err());
     assert!(error.contains("not a regular file"), "{error}");
 }
+
+#[test]
+fn what_nobody_would_read_is_not_written() {
+    let folder = Folder::new();
+    let error = archive::write(folder.path(), &run(1), &vec![b' '; MAX_BYTES + 1], || None).unwrap_err();
+    assert!(format!("{error:#}").contains("nobody reads more than 1048576"), "{error:#}");
+    assert!(!folder.path().join("receipts").exists());
+}

@@ -523,6 +523,16 @@ fn profiles_leave_a_whole_that_can_run() {
 }
 
 #[test]
+fn there_are_at_most_a_thousand_tasks() {
+    let of = |count: usize| {
+        let tasks: String = (0..count).map(|i| format!("[task.t{i}]\ncommand = \"x\"\n")).collect();
+        format!("{HEAD}defaults.deadline = \"1s\"\n{tasks}")
+    };
+    Suite::parse(&of(1000)).expect("a suite");
+    wrong(&of(1001), &[(2004, "1001 tasks, but a suite has 1000 at most")]);
+}
+
+#[test]
 fn junk_never_panics() {
     let mut state = 7_u64;
     for round in 0..4000 {

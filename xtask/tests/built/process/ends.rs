@@ -160,3 +160,13 @@ fn a_process_that_is_not_ours_to_kill_is_named_and_not_waited_for() {
     assert_eq!(left.len(), 1);
     done.says(&format!("process {} (", left[0])).says("belongs to another user");
 }
+
+/// Of thousands only a few are named: a receipt has its limit.
+#[test]
+fn of_many_leftovers_some_are_named_and_all_are_counted() {
+    let token = token();
+    let orders = format!("{} sleep 300", "fork hang end ".repeat(30));
+    let ran = Ran::new(&suite(&task("bad", &orders, &token, "")), &token, 1);
+    let left = ran.task("bad")["leftovers"].as_array().unwrap();
+    assert_eq!((left.len(), left[20].as_str().unwrap()), (21, "and 10 more"), "{left:?}");
+}
