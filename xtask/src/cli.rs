@@ -107,8 +107,8 @@ impl From<CallerArg> for Caller {
 /// Flags of `verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Who asks [default: ci where CI is set, else local]
-    #[arg(long, value_name = "CALLER", help_heading = "What to run")]
+    /// Who asks: local, ci [default: ci where CI is set, else local]
+    #[arg(long, value_name = "CALLER", hide_possible_values = true, help_heading = "What to run")]
     pub caller: Option<CallerArg>,
     /// The suite file
     #[arg(long, value_name = "PATH", default_value = "ci/suite.toml", help_heading = "What to run")]
@@ -123,7 +123,7 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Limits")]
     pub queue: Option<Duration>,
     /// The limit that this caller sets around us; refuse to start if it is too short
-    #[arg(long, value_name = "DURATION", env = "XTASK_OUTER", value_parser = parse_duration, help_heading = "Limits")]
+    #[arg(long, value_name = "DURATION", env = "XTASK_OUTER", hide_env_values = true, value_parser = parse_duration, help_heading = "Limits")]
     pub outer: Option<Duration>,
     /// Sign the receipt with this key
     #[arg(long, value_name = "PATH", env = "XTASK_SIGNING_KEY", hide_env_values = true, help_heading = "Output")]
@@ -185,7 +185,7 @@ pub struct ReleaseArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub queue: Option<Duration>,
     /// The limit that this caller sets around us; refuse to start if it is too short
-    #[arg(long, value_name = "DURATION", env = "XTASK_OUTER", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", env = "XTASK_OUTER", hide_env_values = true, value_parser = parse_duration)]
     pub outer: Option<Duration>,
 }
 
@@ -269,8 +269,8 @@ pub enum ScopeArg {
 /// Flags of `lock run`.
 #[derive(Debug, Args)]
 pub struct LockRunArgs {
-    /// Which lock to hold
-    #[arg(long, value_enum, value_name = "SCOPE", default_value = "workstation")]
+    /// Which lock to hold: workstation (the machine), worktree (this folder)
+    #[arg(long, value_enum, value_name = "SCOPE", default_value = "workstation", hide_possible_values = true)]
     pub scope: ScopeArg,
     /// How long to wait for it; 0s is one try
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
@@ -316,7 +316,7 @@ pub fn main(begun: Clocks) -> Exit {
     };
     let done = dispatch(cli.command, begun);
     done.unwrap_or_else(|error| {
-        crate::command::say(&format!("error: {error:#}"));
+        crate::command::say(&format!("error: {error:#}\nexit code {}", Exit::Usage.code()));
         command::report::refused_junit(std::env::args_os().skip(1), &format!("{error:#}"));
         Exit::Usage
     })

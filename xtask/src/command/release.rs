@@ -99,6 +99,9 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
         Exit::Passed => say(&format!("      Signed {} in {}/{}/", ready.tag, archive::FOLDER, ready.tag)),
         _ => say(&format!("error: not signed, nothing was written to {}/{}", archive::FOLDER, ready.tag)),
     }
+    if over.exit == Exit::Passed {
+        say(&format!("exit code {}", exit.code()));
+    }
     verify::free(over.locks.take(), exit, request.surface);
     Ok(exit)
 }
@@ -225,7 +228,11 @@ fn publish(repo: &Repo, ready: &Ready, over: &Over, receipt: &Written, end: Mome
     let mut receipt = Receipt::parse(&receipt.read()?)?;
     receipt.subject.outputs.retain(|path, _| ready.artifacts.contains(path));
     let bytes = receipt.to_bytes();
-    say(&format!("     Signing in memory: receipt, {SUMS} ({} artifacts)", copies.len()));
+    say(&format!(
+        "     Signing in memory: receipt, {SUMS} ({} artifact{})",
+        copies.len(),
+        if copies.len() == 1 { "" } else { "s" }
+    ));
     let signature = ready.signing.sign(&bytes, RECEIPT_NAMESPACE, Some(end), &stopped)?;
 
     let terms = Terms {

@@ -72,7 +72,7 @@ fn scene(order: &SuiteOrder, ready: &Ready) -> Scene {
     let names = (order.command.as_str(), order.suite_path.as_str());
     let mut scene = Scene::new(names, (&ready.suite, &ready.plan), &order.past, order.requested);
     scene.outer = order.outer;
-    scene.queue_budget = order.queue_budget;
+    (scene.queue_budget, scene.signs) = (order.queue_budget, order.signs);
     scene
 }
 

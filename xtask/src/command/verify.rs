@@ -95,7 +95,7 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     free(locks, exit, surface);
     if let (Some(signing), Some(receipt)) = (signing, receipt) {
         match signing.sign_receipt(&repo.root, &run, &receipt, &|| keeper.stop().is_some()) {
-            Ok(who) => say(&format!("signed by {who}")),
+            Ok(who) => say(&format!("signed by {who}\nexit code {}", exit.code())),
             Err(error) => {
                 exit = exit.max(keeper.stop().map_or(Exit::NoVerdict, Exit::Cancelled));
                 say(&format!("error: {error:#}\nexit code {}", exit.code()));
@@ -198,6 +198,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         command: request.command,
         surface: request.surface,
         junit: request.junit.clone(),
+        signs: request.key.is_some() || request.caller == Caller::Release,
     };
     let order = Order::Suite(Box::new(order));
     let Supervised { exit, trouble, receipt, .. } =

@@ -62,7 +62,7 @@ pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
     if *verdict == Word::Passed {
         out += &pen.field("picture", "cargo xtask report");
     }
-    out + &format!("exit code {exit_code}\n")
+    if board.scene.signs && *exit_code == 0 { out } else { out + &format!("exit code {exit_code}\n") }
 }
 
 /// The run as a table, for the summary page of a CI job; nothing for an event that is no end.

@@ -128,6 +128,8 @@ pub struct Scene {
     pub queue_budget: Duration,
     /// The limit that the caller sets around the program, if known.
     pub outer: Option<Duration>,
+    /// Whether something is signed after a run that has passed, and says how it all ended.
+    pub signs: bool,
     /// The run deadline.
     pub deadline: Duration,
     /// The line of the suite file that sets it.
@@ -192,6 +194,7 @@ impl Scene {
             began,
             queue_budget: suite.run.queue,
             outer: None,
+            signs: false,
             deadline: plan.deadline,
             deadline_line: suite.run.deadline_line,
             wrap_up: plan.wrap_up,

@@ -124,6 +124,8 @@ pub struct SuiteOrder {
     pub surface: Surface,
     /// Where to write JUnit XML.
     pub junit: Option<PathBuf>,
+    /// Whether the receipt is signed once the run has passed: its end is not the last word then.
+    pub signs: bool,
 }
 
 /// How the run is shown, as far as flags say it. Terminal and environment are the runner's own too.

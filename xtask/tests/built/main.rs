@@ -34,6 +34,7 @@ mod repo;
 mod report;
 mod schema;
 mod screen;
+mod screens;
 mod soak;
 mod soak_caller;
 mod soak_gate;

@@ -55,6 +55,7 @@ pub fn scene() -> Scene {
         began: Clocks { monotonic: at(0), boot: at(0), wall_ms: BEGAN_MS },
         queue_budget: ms(1_920_000),
         outer: None,
+        signs: false,
         deadline: ms(1_680_000),
         deadline_line: 3,
         wrap_up: ms(10_000),
@@ -271,6 +272,13 @@ fn cancelled() -> Vec<(u64, Event)> {
         (364_300, finished("smoke", Verdict::NotRun(Reason::Cancelled(Stop::Int)), 0, 0)),
         (364_500, ended(Word::Cancelled, None, 200_500, 130)),
     ])
+}
+
+#[test]
+fn what_is_signed_afterwards_says_the_exit_code_itself() {
+    let signs = || Scene { signs: true, ..scene() };
+    assert!(!written(plain(), signs(), passed()).contains("exit code"));
+    assert!(written(plain(), signs(), failed()).ends_with("exit code 1\n"), "nothing comes after it");
 }
 
 fn changed() -> Vec<(u64, Event)> {
