@@ -75,7 +75,8 @@ fn words(line: &str) -> String {
             () if clock => out += "CLOCK",
             () if word.len() == 7 && word.chars().all(|c| c.is_ascii_hexdigit()) => out += "ID",
             () if digits(word) && rest.starts_with('%') => out += "N",
-            () if seconds && word != "7.5s" => out += "Ts",
+            // They are set to the right.
+            () if seconds && word != "7.5s" => out = out.trim_end_matches(' ').to_owned() + " Ts",
             () => out += word,
         }
         out += rest;
