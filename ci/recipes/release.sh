@@ -1,6 +1,6 @@
 #!/bin/sh
 # A signed release without a CI service: release.sh TAG, with XTASK_SIGNING_KEY set. Then anybody may ask the gate:
-#   cargo xtask check-receipt TAG
+#   cargo xtask check-receipt TAG --baseline PREVIOUS_TAG
 set -eu
 cd "$(git rev-parse --show-toplevel)"
 exec timeout --kill-after=30s 103m cargo xtask release "$1" --outer 103m         # xtask:outer=release

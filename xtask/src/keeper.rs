@@ -9,6 +9,8 @@ use std::time::Duration;
 use crate::event::Event;
 use crate::interrupt::{Wake, Wakeups};
 use crate::lock::{self, HeldLocks, Identity, NotHeld, Patience, Scope, StopAsked};
+use crate::name::Caller;
+use crate::process::environment::names_key;
 use crate::process::{MARK, Output, Owner, ProcessTree, Spawn, Survivor, sweep};
 use crate::run::lifeline::Lifeline;
 use crate::run::order::{Message, Order, SUSPEND};
@@ -248,6 +250,7 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result
     let copies = locks.each().map(copy).collect::<Result<Vec<_>, _>>()?;
     *order.keep_open() = copies.iter().map(AsRawFd::as_raw_fd).collect();
     let hand_over = std::iter::once(theirs.as_fd()).chain(copies.iter().map(AsFd::as_fd)).collect();
+    let release = matches!(order, Order::Suite(order) if order.caller == Caller::Release);
     // The command of `lock run` reads what is piped into it; tasks of a suite read nothing.
     let stdin = match order {
         Order::Suite(_) => None,
@@ -260,7 +263,8 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result
             program: sys::this_program().map_err(failed("this program cannot be found again"))?,
             args: vec!["internal-runner".into(), theirs.as_fd().as_raw_fd().to_string().into()],
             dir: order.folder().to_owned(),
-            env: std::env::vars_os().collect(),
+            // The parent of every task: what it has, they can read.
+            env: std::env::vars_os().filter(|(name, _)| !names_key(name, release)).collect(),
             output: Output::Inherit,
             cpus: None,
             user: None,

@@ -106,7 +106,10 @@ pub fn verify(
     );
     let call = call.env("TZ", "UTC").env("LC_ALL", "C").stdin(bytes).quiet().ignore_status();
     let out = call.output().context("ssh-keygen cannot be run: is openssh-client installed?")?;
-    let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+    let folder = format!("{}/", folder.0.display());
+    let said = [&out.stderr, &out.stdout].map(|said| String::from_utf8_lossy(said).trim().replace(&folder, ""));
+    let said =
+        said.into_iter().find(|said| !said.is_empty()).unwrap_or_else(|| "ssh-keygen does not say why".to_owned());
     Ok(if out.status.success() { Ok(()) } else { Err(said) })
 }
 

@@ -214,6 +214,7 @@ struct Answer<'a> {
     signed_by: Option<String>,
     signers: Option<&'a str>,
     reasons: &'a [Reason],
+    altered: &'a [String],
 }
 
 fn answer(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Reason]) {
@@ -227,6 +228,7 @@ fn answer(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Reason]) {
         signed_by: gate.seal.as_ref().and_then(Seal::signed_by),
         signers: gate.seal.as_ref().map(|_| trusted.signers.name.as_str()),
         reasons,
+        altered: &gate.altered(),
     };
     super::data(&serde_json::to_string(&answer).expect("strings and numbers can be written"));
 }
@@ -238,22 +240,35 @@ pub fn words(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Reason]
         Some(who) => format!("signed by {who}, signers from {}", trusted.signers.name),
         None => format!("signers from {}", trusted.signers.name),
     };
-    let seal = gate.seal.as_ref().map_or("unsigned, as --unsigned allows".to_owned(), from);
+    let unsigned = match fs::symlink_metadata(with_ending(&target.path, SIGNATURE)) {
+        Ok(_) => "as --unsigned allows, the signature beside it was not looked at".to_owned(),
+        Err(_) => "unsigned, as --unsigned allows".to_owned(),
+    };
+    let mut seal = line(&gate.seal.as_ref().map_or(unsigned, from));
+    if let Some(baseline) = &gate.baseline {
+        for text in gate.altered() {
+            seal += &format!("\n  since {}: {}", clean::line(baseline.revision.as_bytes(), LINE), line(&text));
+        }
+    }
     let fine = gate.readable().map(|receipt| fine(receipt, gate, reasons)).unwrap_or_default();
     if let (true, Some(receipt)) = (reasons.is_empty(), gate.readable()) {
         let run = &receipt.predicate.run;
-        return line(&format!("ACCEPTED {run} for {}: {}", gate.revision, fine.join(", "))) + "\n  " + &line(&seal);
+        return line(&format!("ACCEPTED {run} for {}: {}", gate.revision, fine.join(", "))) + "\n  " + &seal;
     }
     let mut text = line(&format!("REFUSED  {}", target.told(gate))) + "\n\n";
     for (number, reason) in reasons.iter().enumerate() {
         text += &format!("  {}  {}  {}\n", number + 1, reason.code, line(&reason.text));
     }
-    text += &format!("\n  {}\n", line(&seal));
+    text += &format!("\n  {seal}\n");
     if !fine.is_empty() {
         text += &format!("  also checked, all right: {}\n", line(&fine.join(", ")));
     }
     let again = match &target.tag {
-        Some(tag) => format!("move receipts/{tag} away, git checkout {tag} && cargo xtask release {tag}"),
+        Some(tag) => {
+            let there = target.path.parent().is_some_and(|folder| fs::symlink_metadata(folder).is_ok());
+            let first = if there { format!("move receipts/{tag} away, ") } else { String::new() };
+            format!("{first}git checkout {tag} && cargo xtask release {tag}")
+        }
         None => "commit what is to be verified && cargo xtask verify".to_owned(),
     };
     text + "\nto get one that passes: " + &line(&again)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::lock::Ports;
 use crate::name::Caller;
 use crate::receipt::rules::{Baseline, Gate, Seal, Source};
-use crate::receipt::signers::{RECEIPT_NAMESPACE, Signer, parse_revoked, parse_signers};
+use crate::receipt::signers::{KRL, RECEIPT_NAMESPACE, Signer, parse_revoked, parse_signers};
 use crate::receipt::statement::{ParseError, Receipt};
 use crate::repo::{Object, Repo};
 use crate::suite::Suite;
@@ -126,7 +126,8 @@ pub fn gather(repo: &Repo, terms: &Terms, candidate: &Candidate) -> anyhow::Resu
         }
         None => {
             let head = blob(revoked_head, &revoked, "HEAD");
-            let more = Some(head).filter(|head| head.bytes.is_ok() && head.bytes != revoked_base.bytes);
+            // Also where HEAD has none any more: that would make every revocation undone.
+            let more = Some(head).filter(|head| head.bytes != revoked_base.bytes);
             Trusted { signers: signers_base, revoked: [revoked_base].into_iter().chain(more).collect() }
         }
     };
@@ -223,7 +224,12 @@ type Lists = (Vec<Signer>, Vec<Vec<u8>>);
 
 fn parse_lists(signers: &Source, revoked: &Source) -> Result<Lists, String> {
     let named = |source: &Source| source.bytes.clone().map_err(|why| format!("{}: {why}", source.name));
-    let ((signers, wrong), (revoked, wrong_too)) = (parse_signers(&named(signers)?), parse_revoked(&named(revoked)?));
+    let list = named(revoked)?;
+    let ((signers, wrong), (mut revoked, wrong_too)) = (parse_signers(&named(signers)?), parse_revoked(&list));
+    if list.starts_with(KRL) {
+        // What a binary list revokes is known to ssh-keygen alone; that it was one and is none any more shows all the same.
+        revoked.push(KRL.to_vec());
+    }
     match wrong.first().or(wrong_too.first()) {
         Some(fault) => Err(format!("line {}: {}", fault.line, fault.what)),
         None => Ok((signers, revoked)),

@@ -17,14 +17,14 @@ use super::signing::Signing;
 use super::verify::{self, Over, Written};
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
-use crate::receipt::rules::{judge, raised};
+use crate::receipt::rules::{altered, judge, raised};
 use crate::receipt::signers::{RECEIPT_NAMESPACE, RELEASE_NAMESPACE};
 use crate::receipt::statement::Receipt;
 use crate::repo::Repo;
 use crate::run::order::Surface;
 use crate::scratch::Scratch;
 use crate::suite::Suite;
-use crate::time::{Clocks, Moment};
+use crate::time::{Clocks, Human, Moment, millis, utc};
 use crate::verdict::Exit;
 use crate::{archive, digest, sys};
 
@@ -70,6 +70,12 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     let ready = look(&repo, &here, &request)?;
     say(&format!("    Checking tree clean, {} is HEAD ({}), the key can sign", ready.tag, &ready.commit[..7]));
     since_last_time(&repo, &ready);
+    let (budget, deadline) = (request.queue.unwrap_or(ready.suite.run.queue), ready.suite.run.deadline);
+    let end = request.begun.wall_ms + millis(budget + deadline);
+    if let Some(before) = ready.signing.valid_before.filter(|&before| before < end) {
+        let (before, end) = (utc(before), utc(end));
+        say(&format!("        note the key is valid until {before}, and this run may last until {end}"));
+    }
     let run = verify::Request {
         begun: request.begun,
         caller: Caller::Release,
@@ -142,6 +148,14 @@ fn look(repo: &Repo, here: &Path, request: &Request) -> anyhow::Result<Ready> {
             None
         }
     };
+    if let (Some(asked), Some(suite)) = (request.queue, &suite)
+        && asked > suite.run.queue
+    {
+        let (asked, most) = (Human(asked), Human(suite.run.queue));
+        reasons.push(format!(
+            "--queue {asked} is more than the {most} of {SUITE}: the gate would refuse what comes of it"
+        ));
+    }
     let artifacts = suite.as_ref().map(|suite| artifacts(suite, repo, here, &request.artifacts, &mut reasons));
     let signing = match &request.key {
         None => Err(anyhow!("no signing key: give --key PATH or set XTASK_SIGNING_KEY")),
@@ -206,7 +220,7 @@ fn since_last_time(repo: &Repo, ready: &Ready) {
     let text = found.into_iter().flatten().next().map(|object| String::from_utf8_lossy(&object.bytes).into_owned());
     match text.as_deref().map(Suite::parse) {
         Some(Ok(old)) => {
-            for line in raised(&old, &ready.suite) {
+            for line in raised(&old, &ready.suite).into_iter().chain(altered(&old, &ready.suite)) {
                 say(&format!("        note since {previous}: {line}"));
             }
         }

@@ -9,7 +9,7 @@ use super::gate::{self, REVOKED, SIGNERS, Trusted};
 use super::verify::Written;
 use crate::name::{Caller, RunId};
 use crate::receipt::rules::{Reason, Seal, judge_seal};
-use crate::receipt::signers::RECEIPT_NAMESPACE;
+use crate::receipt::signers::{RECEIPT_NAMESPACE, RELEASE_NAMESPACE};
 use crate::time::Moment;
 use crate::{archive, seal, sys};
 
@@ -18,6 +18,8 @@ const TOUCH: Duration = Duration::from_secs(30);
 
 /// A key and the role that it signs for.
 pub struct Signing {
+    /// When the key ends to be valid, in milliseconds since 1970, if it does.
+    pub valid_before: Option<u64>,
     key: PathBuf,
     trusted: Trusted,
 }
@@ -29,7 +31,7 @@ impl Signing {
         let beside = |name: &str| root.join(suite.with_file_name(name));
         let trusted =
             Trusted { signers: gate::file(root, &beside(SIGNERS)), revoked: vec![gate::file(root, &beside(REVOKED))] };
-        let signing = Self { key: key.to_owned(), trusted };
+        let mut signing = Self { key: key.to_owned(), trusted, valid_before: None };
         let probe = b"can this key sign?\n";
         let (seal, reasons) = signing.judged(probe, &signing.sign(probe, RECEIPT_NAMESPACE, None, &|| false)?)?;
         let role_of_key = seal.role();
@@ -41,6 +43,14 @@ impl Signing {
             let signers = &signing.trusted.signers.name;
             bail!("{} signs as {other} (see {signers}), and the caller is {role}", key.display());
         }
+        if role == Caller::Release && !seal.may_sign_for(RELEASE_NAMESPACE) {
+            let signers = &signing.trusted.signers.name;
+            bail!(
+                "{} may not sign releases: its line in {signers} lacks the namespace {RELEASE_NAMESPACE:?}",
+                key.display()
+            );
+        }
+        signing.valid_before = seal.valid_before();
         Ok(signing)
     }
 

@@ -77,6 +77,12 @@ pub const REMOVED: &[Removed] = &[
     row("SSH_AGENT_PID", When::InRelease, KEY),
 ];
 
+/// Whether a variable names the signing key, or in a release the agent that may hold it.
+pub fn names_key(name: &OsStr, release: bool) -> bool {
+    let applies = |row: &Removed| row.when == When::Always || release && row.when == When::InRelease;
+    REMOVED.iter().any(|row| row.why == KEY && applies(row) && row.matches(name))
+}
+
 /// What else decides about the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {

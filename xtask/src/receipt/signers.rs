@@ -12,6 +12,9 @@ pub const RECEIPT_NAMESPACE: &str = "xtask-receipt-v1";
 /// The namespace of signatures over SHA256SUMS.
 pub const RELEASE_NAMESPACE: &str = "xtask-release-v1";
 
+/// What a binary list of revoked keys begins with.
+pub const KRL: &[u8] = b"SSHKRL\n\0";
+
 const ROLES: [Caller; 3] = [Caller::Local, Caller::Ci, Caller::Release];
 // In bits; the same as people ask of keys elsewhere today.
 const RSA_LEAST: usize = 3072;
@@ -83,7 +86,7 @@ pub fn parse_revoked(bytes: &[u8]) -> (Vec<Vec<u8>>, Vec<Fault>) {
             "the file is empty, as a cut-off one would be: a comment in it says that no key is revoked".to_owned();
         faults.push(Fault { line: 0, what });
     }
-    if bytes.starts_with(b"SSHKRL\n\0") {
+    if bytes.starts_with(KRL) {
         return (keys, faults);
     }
     for (line, text) in lines(bytes, &mut faults) {

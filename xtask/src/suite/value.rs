@@ -123,6 +123,9 @@ pub fn output(text: &str) -> Result<String, String> {
     if path.starts_with("receipts/") || path.starts_with("target/xtask-runs/") {
         return Err(format!("{text:?} lies where xtask writes"));
     }
+    if path.contains(['\\', ':']) || path.rsplit('/').next() == Some("-") {
+        return Err(format!("{text:?} cannot be released under that name: no \\ and no : in it, and not - alone"));
+    }
     Ok(path)
 }
 

@@ -91,12 +91,17 @@ impl Keyring {
     /// Gives a command an ssh-keygen that takes for ever to sign, as a device does that nobody touches, once there is a file
     /// `slow` beside the repository. What waits then has `token` among its arguments.
     pub fn slow_ssh_keygen(&self, command: &mut Command, token: &str) {
-        let folder = self.world.folder.path();
-        let script = format!(
-            "#!/bin/sh\ncase \"$*\" in *'-Y sign'*) test -e {}/slow && sleep {token};; esac\n\
-             PATH=${{PATH#*:}} exec ssh-keygen \"$@\"\n",
-            folder.display()
+        let slow = self.world.folder.path().join("slow");
+        self.before_ssh_keygen(
+            command,
+            &format!("case \"$*\" in *'-Y sign'*) test -e {} && sleep {token};; esac", slow.display()),
         );
+    }
+
+    /// Gives a command an ssh-keygen before which this script runs, with its arguments.
+    pub fn before_ssh_keygen(&self, command: &mut Command, script: &str) {
+        let folder = self.world.folder.path();
+        let script = format!("#!/bin/sh\n{script}\nPATH=${{PATH#*:}} exec ssh-keygen \"$@\"\n");
         let shim = folder.join("shim/ssh-keygen");
         fs::create_dir_all(folder.join("shim")).expect("a folder for the program");
         fs::write(&shim, script).expect("a program");

@@ -160,6 +160,7 @@ const CHANGES: &[(&str, Change, &[&str])] = &[
         |r| drop(r.subject.outputs.insert("b".to_owned(), "0".repeat(64))),
         &["artifact-undeclared"],
     ),
+    ("output left out", |r| r.subject.outputs.clear(), &["artifact-omitted"]),
     (
         "output outside",
         |r| drop(r.subject.outputs.insert("../b".to_owned(), "0".repeat(64))),
@@ -609,6 +610,17 @@ fn a_commit_that_asks_for_less_than_the_baseline_is_refused() {
     change(SUITE.replace("command = \"true\"", "command = \"true\"\nleftovers = \"kill\""), &["limit-raised"]);
     change(SUITE.replace("\"1m\"", "\"30s\""), &[]);
 
+    // What is no limit is named, and for people to judge.
+    let gutted = SUITE.replace("command = \"true\"", "command = \"false || true\"").replace("cpus = \"all\"\n", "");
+    change(gutted.replace("\"false || true\"", "[\"true\", \"-q\"]"), &[]);
+    let told = keyring.world.run(&[&["check-receipt"], &baseline[..]].concat()).expect(0);
+    let words = "command of task one was changed from [\"true\"] to [\"true\", \"-q\"]";
+    told.says(words).says("cpus of task build was changed from all to 1");
+    let json =
+        keyring.world.run(&[&["check-receipt", "--message-format", "json"], &baseline[..]].concat()).expect(0).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["altered"].as_array().unwrap().len(), 2, "{json}");
+
     // A commit that adds its own signer: accepted by its own list, not by that of the baseline.
     let lines = fs::read_to_string(keyring.world.repo.join("ci/allowed_signers")).unwrap();
     let more = keyring.line("stranger", RECEIPTS, "").replace("stranger names", "local names");
@@ -625,11 +637,128 @@ fn a_commit_that_asks_for_less_than_the_baseline_is_refused() {
     keyring.world.commit("and is not any more");
     keyring.verify("local");
     keyring.refused(&["--baseline", &revoked], &["signer-added"]);
+    // The same for a list that only ssh-keygen can read.
+    let list = keyring.world.repo.join("ci/revoked_keys");
+    let public = keyring.key("ci").with_extension("pub");
+    assert!(Command::new("ssh-keygen").args(["-q", "-k", "-f"]).arg(&list).arg(public).status().unwrap().success());
+    let revoked = keyring.world.commit("ci is revoked again");
+    keyring.verify("local");
+    keyring.accepted(&["--baseline", &revoked]);
+    keyring.world.write("ci/revoked_keys", "# nobody\n");
+    keyring.world.commit("and is not any more");
+    keyring.verify("local");
+    keyring.refused(&["--baseline", &revoked], &["signer-added"]);
     keyring.world.git(&["rm", "--quiet", "--cached", "ci/revoked_keys"]);
     keyring.world.run(&["check-receipt", "--baseline", "nothing"]).expect(2).says("there is no commit");
     let empty = keyring.world.git(&["commit-tree", "-m", "empty", "4b825dc642cb6eb9a060e54bf8d69288fbee4904"]);
     let codes = keyring.judge(&["--baseline", &empty]).1;
     assert_eq!(codes, ["signers-file", "revoked-file", "signer-unknown", "baseline-unreadable"]);
+}
+
+/// Who takes the list away takes every revocation back.
+#[test]
+fn a_list_of_revoked_keys_that_is_gone_by_now_refuses() {
+    let keyring = Keyring::new(SUITE);
+    keyring.verify("local");
+    let first = keyring.world.git(&["rev-parse", "HEAD"]);
+    keyring.world.write("ci/revoked_keys", &keyring.public("local"));
+    keyring.world.commit("local is revoked");
+    keyring.refused(&["--commit", &first], &["signer-revoked"]);
+    keyring.world.git(&["rm", "--quiet", "ci/revoked_keys"]);
+    keyring.world.commit("no list");
+    keyring.refused(&["--commit", &first], &["revoked-file"]);
+    keyring.world.run(&["check-receipt", "--commit", &first]).expect(6).says("ci/revoked_keys at HEAD");
+}
+
+#[test]
+fn what_is_said_about_signatures_is_true_and_names_no_passing_place() {
+    let keyring = Keyring::new(SUITE);
+    let path = keyring.verify("local");
+    keyring.world.run(&["check-receipt", "--unsigned"]).expect(0).says("the signature beside it was not looked at");
+    fs::write(signature_of(&path), "garbage").unwrap();
+    keyring.world.run(&["check-receipt", "--unsigned"]).expect(0).says("the signature beside it was not looked at");
+    fs::remove_file(signature_of(&path)).unwrap();
+    keyring.world.run(&["check-receipt", "--unsigned"]).expect(0).says("unsigned, as --unsigned allows");
+
+    // A key that ssh-keygen cannot read makes it name the copy of the file.
+    let half = "ci namespaces=\"xtask-receipt-v1\" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAAmFi half\n";
+    keyring.world.write("ci/allowed_signers", &(keyring.line("local", RECEIPTS, "") + half));
+    keyring.world.commit("half a key");
+    let path = keyring.world.run(&["verify"]);
+    assert_eq!(path.code, 0, "{path:?}");
+    let path = keyring.world.receipts().pop().unwrap();
+    fs::write(signature_of(&path), keyring.signature("local", RECEIPTS, b"other")).unwrap();
+    let said = keyring.world.run(&["check-receipt"]).expect(6).says("signature-wrong");
+    assert!(!said.err.contains("/xtask-"), "{}", said.err);
+
+    keyring.world.run(&["check-receipt", "v9"]).expect(6).says("there is no tag v9, and no such file");
+}
+
+/// A line of allowed_signers that is for releases alone, and a time zone far away.
+#[test]
+fn a_key_counts_for_its_namespaces_and_in_no_time_zone() {
+    let keyring = Keyring::new(SUITE);
+    let trust = keyring.world.folder.path().join("trust");
+    fs::create_dir(&trust).unwrap();
+    let (signers, good) = (trust.join("allowed_signers"), fs::read(keyring.verify("local")).unwrap());
+    fs::write(trust.join("revoked_keys"), "# nobody\n").unwrap();
+    fs::write(&signers, keyring.line("release", "xtask-release-v1", "")).unwrap();
+    let path = keyring.signed("receipt", &good, "release");
+    keyring.refused(&[text(&path), "--signers", text(&signers)], &["signer-namespace", "signer-role"]);
+
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let time = |ms: u64| xtask::time::utc(ms).chars().filter(char::is_ascii_digit).collect::<String>();
+    let (after, before) = (time(now - HOUR_MS), time(now + HOUR_MS));
+    let more = format!(",valid-after=\"{after}Z\",valid-before=\"{before}Z\"");
+    fs::write(&signers, keyring.line("local", RECEIPTS, &more)).unwrap();
+    let path = keyring.signed("receipt", &good, "local");
+    for zone in ["EAST-14", "WEST+12", "UTC"] {
+        let mut command = keyring.world.command(&["check-receipt", text(&path), "--signers", text(&signers)]);
+        command.env("TZ", zone);
+        Running::start(command, &keyring.world.folder).wait().expect(0);
+    }
+}
+
+/// What a receipt says of its commit goes to git only where it is an id.
+#[test]
+fn the_commit_of_a_receipt_is_no_argument() {
+    let keyring = Keyring::new(SUITE);
+    let mut receipt = read(&keyring.verify("local"));
+    keyring.world.commit("the next");
+    for (commit, later) in [(receipt.subject.commit.clone().unwrap(), true), ("HEAD~1".to_owned(), false)] {
+        receipt.subject.commit = Some(commit);
+        let path = keyring.signed("changed", &receipt.to_bytes(), "local");
+        let said = keyring.world.run(&["check-receipt", text(&path)]).expect(6).says("commit-mismatch");
+        assert_eq!(said.err.contains("commit later"), later, "{}", said.err);
+    }
+}
+
+/// As CI leaves the variable where a job may not see the secret.
+#[test]
+fn a_signing_key_without_a_path_is_none_but_no_flag() {
+    let keyring = Keyring::new(SUITE);
+    let mut command = keyring.world.command(&["verify"]);
+    command.env("XTASK_SIGNING_KEY", "");
+    Running::start(command, &keyring.world.folder).wait().expect(0);
+    keyring.refused(&[], &["signature-missing"]);
+    keyring.world.run(&["verify", "--key", ""]).expect(2);
+    let mut command = keyring.world.command(&["verify"]);
+    command.env("XTASK_SIGNING_KEY", keyring.key("local"));
+    Running::start(command, &keyring.world.folder).wait().expect(0);
+    keyring.accepted(&[]);
+}
+
+/// Nobody is asked for a passphrase or a PIN, on a desktop either.
+#[test]
+fn ssh_keygen_is_told_to_ask_nobody() {
+    let keyring = Keyring::new(SUITE);
+    let mut command = keyring.world.command(&["verify", "--key", text(&keyring.key("local"))]);
+    let told = keyring.world.folder.path().join("told");
+    let script = format!("case \"$*\" in *'-Y sign'*) echo $SSH_ASKPASS_REQUIRE >> {};; esac", told.display());
+    keyring.before_ssh_keygen(&mut command, &script);
+    command.env("SSH_ASKPASS_REQUIRE", "force");
+    Running::start(command, &keyring.world.folder).wait().expect(0);
+    assert_eq!(fs::read_to_string(told).unwrap(), "never\nnever\n");
 }
 
 /// A leaked variable of git would have it answer for another repository.

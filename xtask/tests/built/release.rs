@@ -131,6 +131,7 @@ fn what_cannot_be_released_is_refused_before_anybody_queues() {
     refused(&["release", "v1", "--key", key, "--artifact", "ci/suite.toml"], "ci/suite.toml is no declared output");
     keyring.world.write("draft", "x");
     refused(&["release", "v1", "--key", key], "uncommitted changes: draft");
+    refused(&["release", "v1", "--key", key, "--queue", "1h"], "--queue 1h is more than the 2m of ci/suite.toml");
     // All reasons at once.
     keyring.world.run(&["release", "v2"]).expect(2).says("there is no tag v2").says("draft").says("no signing key");
     keyring.world.commit("one more");
@@ -139,6 +140,70 @@ fn what_cannot_be_released_is_refused_before_anybody_queues() {
         let done = keyring.world.run(&["release", name, "--key", key]);
         assert_eq!(done.code, 2, "{name:?}: {done:?}");
     }
+}
+
+/// A key that signs receipts only would be found out after the whole suite.
+#[test]
+fn a_key_has_to_sign_both_files_of_a_release_and_long_enough() {
+    let keyring = Keyring::new(SUITE);
+    let with = |namespaces: &str, more: &str| {
+        keyring.world.write("ci/allowed_signers", &keyring.line("release", namespaces, more));
+        keyring.world.commit("another line");
+        keyring.world.git(&["tag", "--force", "v1"]);
+        keyring.release("v1")
+    };
+    with(RECEIPTS, "").expect(2).says("may not sign releases: its line in ci/allowed_signers lacks the namespace");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let end: String = xtask::time::utc((now + 300) * 1000).chars().filter(char::is_ascii_digit).collect();
+    // Queue budget and deadline are seven minutes.
+    with(BOTH, &format!(",valid-before=\"{end}Z\"")).expect(0).says("note the key is valid until");
+    fs::remove_dir_all(keyring.world.repo.join("receipts/v1")).unwrap();
+    let done = with(BOTH, ",valid-before=\"20990101Z\"").expect(0);
+    assert!(!done.err.contains("is valid until"), "{}", done.err);
+}
+
+/// Some of the outputs, asked for by paths from the folder of the caller; the receipt then speaks of those alone.
+#[test]
+fn a_part_of_the_outputs_may_be_released_and_none_has_the_name_of_another() {
+    let suite = SUITE
+        .replace("echo app > target/app", "echo app > target/app && mkdir -p target/x && echo x > target/x/more")
+        .replace("[\"target/app\"]", "[\"target/app\", \"target/x/more\"]");
+    let keyring = tagged(&suite);
+    let key = keyring.key("release");
+    let mut command =
+        keyring.world.command(&["release", "v1", "--key", key.to_str().unwrap(), "--artifact", "../target/x/more"]);
+    command.current_dir(keyring.world.repo.join("ci"));
+    Running::start(command, &keyring.world.folder).wait().expect(2).says("is no declared output");
+    keyring.world.run(&["release", "v1", "--key", key.to_str().unwrap(), "--artifact", "./target/x/more"]).expect(0);
+    let folder = keyring.world.repo.join("receipts/v1");
+    assert_eq!(names(&folder), ["SHA256SUMS", "SHA256SUMS.sig", "more", "receipt.json", "receipt.json.sig"]);
+    keyring.accepted(&["v1"]);
+
+    let keyring = tagged(&suite.replace("target/x/more", "target/x/app"));
+    keyring.release("v1").expect(2).says("target/x/app: the folder of a release has another file of that name");
+    let keyring = tagged(&suite.replace("target/x/more", "target/x/SHA256SUMS"));
+    keyring.release("v1").expect(2).says("target/x/SHA256SUMS: the folder of a release has another file of that name");
+}
+
+#[test]
+fn a_folder_that_appears_during_the_run_is_not_replaced() {
+    let keyring = tagged(&suite_with("mkdir -p receipts/v1"));
+    keyring.release("v1").expect(7).says("receipts/v1 appeared during the run");
+    assert_eq!(names(&keyring.world.repo.join("receipts/v1")), [""; 0]);
+}
+
+/// Signed in time, but judged until after the deadline.
+#[test]
+fn a_release_that_becomes_late_at_its_very_end_is_none() {
+    let suite = suite_with("touch ../slow").replace("\"5m\"", "\"15s\"\nstop-grace = \"1s\"\nwrap-up = \"3s\"");
+    let keyring = tagged(&suite.replace("\"1m\"", "\"5s\""));
+    let mut command = keyring.world.command(&["release", "v1", "--key", keyring.key("release").to_str().unwrap()]);
+    let slow = keyring.world.folder.path().join("slow");
+    // Once is enough.
+    let script = format!("case \"$*\" in *'-Y verify'*) rm {} 2>/dev/null && sleep 16;; esac", slow.display());
+    keyring.before_ssh_keygen(&mut command, &script);
+    Running::start(command, &keyring.world.folder).wait().expect(3).says("not signed");
+    nothing_signed(&keyring);
 }
 
 #[test]
@@ -234,7 +299,7 @@ fn a_signature_that_comes_too_late_is_none() {
     let suite = suite_with("touch ../slow")
         .replace("deadline = \"5m\"", "deadline = \"20s\"\nstop-grace = \"1s\"\nwrap-up = \"3s\"");
     let keyring = tagged(&suite.replace("\"1m\"", "\"8s\""));
-    let token = format!("98{}", std::process::id());
+    let token = format!("95{}", std::process::id());
     let mut command = keyring.world.command(&["release", "v1", "--key", keyring.key("release").to_str().unwrap()]);
     keyring.slow_ssh_keygen(&mut command, &token);
     Running::start(command, &keyring.world.folder).wait().expect(3).says("did not sign in time").says("not signed");
@@ -374,7 +439,9 @@ fn a_full_disk_leaves_no_release() {
 
 #[test]
 fn no_task_of_a_release_sees_the_key_or_the_agent() {
-    let script = "env > target/env; ls -l /proc/self/fd > target/fds";
+    // And the parent of every task has nothing to tell either.
+    let script =
+        "env > target/env; ls -l /proc/self/fd > target/fds; tr '\\0' '\\n' < /proc/$PPID/environ > target/parent";
     let keyring = tagged(&suite_with(script));
     keyring.world.write("target/.keep", "");
     let key = keyring.key("release");
@@ -382,7 +449,8 @@ fn no_task_of_a_release_sees_the_key_or_the_agent() {
     command.env("XTASK_SIGNING_KEY", &key).env("SSH_AUTH_SOCK", "/tmp/agent-of-the-test").env("SSH_AGENT_PID", "1");
     Running::start(command, &keyring.world.folder).wait().expect(0);
     let told = |name: &str| fs::read_to_string(keyring.world.repo.join("target").join(name)).unwrap();
-    for text in [told("env"), told("fds")] {
+    assert!(told("parent").contains("XTASK_MARK=") || told("parent").contains("XTASK_SCRATCH="));
+    for text in [told("env"), told("fds"), told("parent")] {
         for secret in ["key-release", "SSH_A", "agent-of-the-test", "XTASK_SIGNING"] {
             assert!(!text.contains(secret), "{secret} in\n{text}");
         }
@@ -399,6 +467,13 @@ fn limits_that_were_raised_since_the_last_release_are_named() {
     keyring.release("v2").expect(0).says("since v1: deadline of task one was raised from 1m to 2m");
     keyring.accepted(&["v2"]);
     keyring.refused(&["v2", "--baseline", "v1"], &["limit-raised"]);
+    keyring
+        .world
+        .run(&["check-receipt", "v2", "--baseline", "v1"])
+        .expect(6)
+        .says("that passes: move receipts/v2 away, ");
+    fs::remove_dir_all(keyring.world.repo.join("receipts/v2")).unwrap();
+    keyring.world.run(&["check-receipt", "v2"]).expect(6).says("that passes: git checkout v2 && ");
     keyring.accepted(&["v1", "--baseline", "v1"]);
 }
 

@@ -96,6 +96,21 @@ fn hidden_edits_are_seen() {
         dirty(&world, "src/cart.rs");
     }
 
+    // A link that is a file by now, on a system that is said to have no links.
+    let world = self::world();
+    symlink("src/cart.rs", world.repo.join("link")).unwrap();
+    world.commit("a link");
+    world.git(&["config", "core.symlinks", "false"]);
+    fs::remove_file(world.repo.join("link")).unwrap();
+    world.write("link", "src/cart.rs");
+    dirty(&world, "link");
+
+    // Names that differ in their case alone.
+    let world = self::world();
+    world.git(&["config", "core.ignoreCase", "true"]);
+    world.write("TARGET/evil", "x");
+    dirty(&world, "TARGET/evil");
+
     for (file, setting) in [(".git/info/exclude", None), ("excludes", Some("core.excludesFile"))] {
         let world = self::world();
         let path = if setting.is_some() { world.folder.path().join(file) } else { world.repo.join(file) };

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use xtask::digest;
-use xtask::receipt::rules::{Gate, RULES, Seal, Source, judge};
-use xtask::receipt::signers::{parse_revoked, parse_signature, parse_signers};
+use xtask::name::Caller;
+use xtask::receipt::rules::{Baseline, Gate, RULES, Seal, Source, altered, judge, raised};
+use xtask::receipt::signers::{Signer, parse_revoked, parse_signature, parse_signers};
 use xtask::receipt::statement::Receipt;
 use xtask::suite::Suite;
 
@@ -92,6 +93,209 @@ fn an_unconfirmed_signature_is_refused() {
     seal.confirm(Ok(()));
     gate.seal = Some(seal);
     assert_eq!(codes(&gate), [""; 0]);
+}
+
+/// Names that mean something else to another system, or to `sha256sum`.
+#[test]
+fn names_of_artifacts_are_plain() {
+    let named = |names: &[&str]| {
+        let mut receipt = good();
+        receipt.subject.outputs = names.iter().map(|&name| (name.to_owned(), "0".repeat(64))).collect();
+        let mut gate = gate(&receipt.to_bytes());
+        let suite = SUITE.replace("\"target/release/app\"", &format!("{:?}", names[0]));
+        gate.suite = Suite::parse(&suite).map(|suite| (suite, "5".repeat(64))).map_err(|_| "wrong".to_owned());
+        let reasons = judge(&gate);
+        reasons.iter().filter(|reason| reason.code == "artifact-name").count()
+    };
+    for name in ["app", "a-b", "dir/app"] {
+        assert_eq!(named(&[name]), 0, "{name:?}");
+    }
+    for name in ["a\\b", "c:app", "a\nb", "-", "dir/-", "/app", "a//b", "./app", "../app", ""] {
+        assert_eq!(named(&[name]), 1, "{name:?}");
+    }
+    // Side by side in the folder of a release they would be one file.
+    let mut receipt = good();
+    let app = receipt.subject.outputs["target/release/app"].clone();
+    receipt.subject.outputs.insert("target/debug/app".to_owned(), app.clone());
+    let mut gate = gate(&receipt.to_bytes());
+    gate.suite = Ok((Suite::parse(&SUITE.replace("app\"]", "app\", \"target/debug/app\"]")).unwrap(), "5".repeat(64)));
+    assert_eq!(codes(&gate), [""; 0]);
+    gate.artifacts = Some(vec![("app".to_owned(), Ok(app))]);
+    assert_eq!(codes(&gate), ["artifact-name"]);
+}
+
+#[test]
+fn a_pool_larger_than_the_suite_allows_is_refused() {
+    let mut gate = gate(&good().to_bytes());
+    let mut with = |cpus: &str| {
+        let suite = SUITE.replace("[run]\n", &format!("[run]\ncpus = {cpus}\n"));
+        gate.suite = Ok((Suite::parse(&suite).unwrap(), "5".repeat(64)));
+        codes(&gate)
+    };
+    assert_eq!(with("2"), [""; 0]);
+    assert_eq!(with("1"), ["run-limit"]);
+}
+
+/// A receipt of a release may be asked for a part of the outputs; any other has them all.
+#[test]
+fn an_output_that_is_left_out_is_missed() {
+    let mut receipt = good();
+    receipt.subject.outputs.clear();
+    assert_eq!(codes(&gate(&receipt.to_bytes())), [""; 0]);
+    receipt.predicate.caller = Caller::Ci;
+    assert_eq!(codes(&gate(&receipt.to_bytes())), ["artifact-omitted"]);
+}
+
+#[test]
+fn every_limit_that_is_looser_than_at_the_baseline_is_named() {
+    let suite = |text: &str| Suite::parse(text).unwrap();
+    let full = SUITE
+        .replace("[run]\n", "[run]\nmargin = \"1m\"\nstop-grace = \"2s\"\n")
+        .replace("[service.postgres]\n", "[service.postgres]\nstart = \"20s\"\n[receipt]\nmax-age = \"2h\"\n")
+        .replace("cpus = \"all\"\n", "cpus = \"all\"\nlog-limit = \"1MiB\"\n");
+    let old = suite(&full);
+    assert_eq!(raised(&old, &old), [""; 0]);
+    let changes = [
+        ("deadline = \"18m\"", "deadline = \"19m\"", "[run] deadline was raised from 18m to 19m"),
+        ("queue = \"38m\"", "queue = \"39m\"", "[run] queue was raised from 38m to 39m"),
+        ("margin = \"1m\"", "margin = \"2m\"", "[run] margin was raised from 1m to 2m"),
+        ("stop-grace = \"2s\"", "stop-grace = \"3s\"", "[run] stop-grace was raised from 2s to 3s"),
+        ("max-age = \"2h\"", "max-age = \"3h\"", "[receipt] max-age was raised from 2h to 3h"),
+        ("start = \"20s\"", "start = \"21s\"", "start of service postgres was raised from 20s to 21s"),
+        ("deadline = \"1m\"", "deadline = \"61s\"", "deadline of task test was raised from 1m to 1m01s"),
+        ("log-limit = \"1MiB\"", "log-limit = \"2MiB\"", "log-limit of task test was raised from 1048576 to 2097152"),
+        ("cpus = \"all\"", "cpus = \"all\"\nleftovers = \"kill\"", "task test may leave processes behind now"),
+    ];
+    for (from, to, words) in changes {
+        assert!(full.contains(from), "{from}");
+        assert_eq!(raised(&old, &suite(&full.replacen(from, to, 1))), [words]);
+        assert_eq!(raised(&suite(&full.replacen(from, to, 1)), &old), [""; 0], "{words}: lowered is fine");
+    }
+}
+
+#[test]
+fn what_else_is_asked_of_tasks_is_named() {
+    let suite = |text: &str| Suite::parse(text).unwrap();
+    let old = suite(SUITE);
+    assert_eq!(altered(&old, &old), [""; 0]);
+    let more = SUITE.to_owned() + "[task.more]\ncommand = \"x\"\ndeadline = \"1m\"\n";
+    assert_eq!(altered(&old, &suite(&more)), [""; 0], "more is no less");
+    let changes = [
+        (
+            "command = \"cargo test\"",
+            "command = \"true\"",
+            "command of task test was changed from [\"cargo\", \"test\"] to [\"true\"]",
+        ),
+        ("cpus = \"all\"", "cpus = 1", "cpus of task test was changed from all to 1"),
+        ("services = [\"postgres\"]", "services = []", "services of task test was changed from [postgres] to []"),
+        (
+            "outputs = [\"target/release/app\"]",
+            "outputs = []",
+            "outputs of task test was changed from [target/release/app] to []",
+        ),
+        ("cpus = \"all\"", "cpus = \"all\"\ndir = \"web\"", "dir of task test was changed from \"\" to \"web\""),
+        (
+            "cpus = \"all\"",
+            "cpus = \"all\"\nenv = { A = \"1\" }",
+            "env of task test was changed from {} to {\"A\": \"1\"}",
+        ),
+    ];
+    for (from, to, words) in changes {
+        assert_eq!(altered(&old, &suite(&SUITE.replacen(from, to, 1))), [words]);
+    }
+}
+
+/// Whose key counts, for what and how long, may only become less since the baseline.
+#[test]
+fn a_key_that_may_more_than_at_the_baseline_is_a_signer_added() {
+    const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPL+N61r8tBa2VlbO2k/XiRc/uEzjc347F5KZl4llyYQ a";
+    let line = |namespaces: &str, more: &str| {
+        let (signers, faults) = parse_signers(format!("release namespaces=\"{namespaces}\"{more} {KEY}").as_bytes());
+        assert_eq!(faults, []);
+        signers
+    };
+    let judged = |old: Vec<Signer>, new: Vec<Signer>| {
+        let mut gate = gate(&good().to_bytes());
+        gate.baseline = Some(Baseline {
+            revision: "v1".to_owned(),
+            suite: Ok(Suite::parse(SUITE).unwrap()),
+            signers: Ok((old, Vec::new())),
+            signers_now: Ok((new, Vec::new())),
+        });
+        codes(&gate)
+    };
+    let (one, both) = ("xtask-receipt-v1", "xtask-receipt-v1,xtask-release-v1");
+    let span = ",valid-after=\"20260101Z\",valid-before=\"20270101Z\"";
+    let kept = [(one, span, one, span), (both, span, one, span), (one, "", one, span)];
+    let narrower = ",valid-after=\"20260201Z\",valid-before=\"20261201Z\"";
+    let more = [
+        (one, span, both, span),
+        (one, span, one, ""),
+        (one, span, one, ",valid-after=\"20260101Z\",valid-before=\"20270102Z\""),
+        (one, span, one, ",valid-after=\"20251231Z\",valid-before=\"20270101Z\""),
+        (one, span, one, ",valid-before=\"20270101Z\""),
+    ];
+    for (old_for, old, new_for, new) in kept.into_iter().chain([(one, span, one, narrower)]) {
+        assert_eq!(judged(line(old_for, old), line(new_for, new)), [""; 0], "{old} -> {new}");
+    }
+    for (old_for, old, new_for, new) in more {
+        assert_eq!(judged(line(old_for, old), line(new_for, new)), ["signer-added"], "{old} -> {new}");
+    }
+}
+
+#[test]
+fn lines_of_signers_that_contradict_themselves_are_faults() {
+    let key = std::str::from_utf8(SIGNERS).unwrap().split_once(' ').unwrap().1.split_once(' ').unwrap().1;
+    let fault = |options: &str| {
+        let (_, faults) = parse_signers(format!("release {options} {key}").as_bytes());
+        faults.first().map(|fault| fault.what.clone()).unwrap_or_default()
+    };
+    let namespaces = "namespaces=\"xtask-receipt-v1\"";
+    assert_eq!(fault(namespaces), "");
+    assert_eq!(fault(&format!("{namespaces},{namespaces}")), "\"namespaces\" is unknown here, or there twice");
+    let (after, before) = ("valid-after=\"20260101Z\"", "valid-before=\"20260101Z\"");
+    assert!(fault(&format!("{namespaces},{after},{after}")).contains("there twice"));
+    assert!(fault(&format!("{namespaces},{before},{before}")).contains("there twice"));
+    assert_eq!(fault(&format!("{namespaces},{after},{before}")), "valid-before is not after valid-after");
+    assert_eq!(fault(&format!("{namespaces},{after},valid-before=\"20260102Z\"")), "");
+}
+
+/// ssh-keygen takes whatever stands behind the last field; here it is no signature.
+#[test]
+fn a_signature_has_its_fields_and_nothing_else() {
+    fn base64(bytes: &[u8]) -> String {
+        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let digit = |bits: u32| char::from(DIGITS[bits as usize & 63]);
+        let block = |three: &[u8]| {
+            let bits = three.iter().chain([&0, &0]).take(3).fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
+            let all = [18, 12, 6, 0].map(|shift| digit(bits >> shift));
+            all.into_iter().take(three.len() + 1).chain("==".chars().take(3 - three.len())).collect::<String>()
+        };
+        bytes.chunks(3).map(block).collect()
+    }
+    let field = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
+    let fields = [b"key".as_slice(), b"xtask-receipt-v1", b"", b"sha512", b"signature"].map(field);
+    let parsed = |blob: &[u8]| {
+        let text = format!("-----BEGIN SSH SIGNATURE-----\n{}\n-----END SSH SIGNATURE-----\n", base64(blob));
+        parse_signature(text.as_bytes())
+    };
+    let head = b"SSHSIG\0\0\0\x01".to_vec();
+    let good = [head.clone(), fields.concat()].concat();
+    assert_eq!(parsed(&good).unwrap().key, b"key");
+    let wrong = [
+        ("a byte more", [&good[..], b"\0"].concat()),
+        ("a field more", [good.clone(), field(b"more")].concat()),
+        ("a byte less", good[..good.len() - 1].to_vec()),
+        ("a field less", [head.clone(), fields[..4].concat()].concat()),
+        ("a length of 4 GiB", [head, fields[..4].concat(), vec![0xff; 8]].concat()),
+        ("another version", [b"SSHSIG\0\0\0\x02".to_vec(), fields.concat()].concat()),
+        ("another magic", [b"SSHSIX\0\0\0\x01".to_vec(), fields.concat()].concat()),
+    ];
+    for (what, blob) in wrong {
+        assert!(parsed(&blob).unwrap_err().contains("not of the form SSHSIG"), "{what}");
+    }
+    let long = format!("{SIGNATURE}{}", "\n".repeat(16 << 10));
+    assert!(parse_signature(long.as_bytes()).unwrap_err().contains("longer than"));
 }
 
 fn trust(bytes: &[u8]) -> Source {

@@ -439,6 +439,9 @@ fn paths_stay_inside_the_repository() {
     assert_eq!(task("dir = \"web/my app\"").dir, "web/my app");
     wrong_task("outputs = [\".\"]", "not written plainly");
     wrong_task("outputs = [\"receipts/a\"]", "lies where xtask writes");
+    for name in ["a:b", "c:/a", "a\\\\b", "-", "target/-"] {
+        wrong_task(&format!("outputs = [\"{name}\"]"), "cannot be released under that name");
+    }
     wrong_task("outputs = [\"target/xtask-runs/a\"]", "lies where xtask writes");
 }
 

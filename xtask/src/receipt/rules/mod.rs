@@ -16,7 +16,7 @@ use super::statement::{ParseError, Receipt};
 use crate::name::Caller;
 use crate::suite::Suite;
 
-pub use suite::raised;
+pub use suite::{altered, raised};
 pub use who::{Seal, Source};
 
 /// One reason to refuse. `code` is the rule's id and stays what it is; the text is for people.
@@ -148,6 +148,7 @@ pub const RULES: &[Rule] = &[
     rule("result", "result", run::result),
     rule("artifact-name", "artifacts", run::artifact_name),
     rule("artifact-undeclared", "artifacts", suite::artifact_undeclared),
+    rule("artifact-omitted", "artifacts", suite::artifact_omitted),
     rule("artifact-missing", "artifacts", run::artifact_missing),
     rule("artifact-unlisted", "artifacts", run::artifact_unlisted),
     rule("artifact-digest", "artifacts", run::artifact_digest),
@@ -210,6 +211,12 @@ impl Gate {
             Err(ParseError::NotCanonical(receipt, _)) => Some(receipt),
             Err(_) => None,
         }
+    }
+
+    /// What tasks are asked otherwise than at the baseline, a line each: no reason to refuse, but worth a look.
+    pub fn altered(&self) -> Vec<String> {
+        let old = self.baseline.as_ref().and_then(|baseline| baseline.suite.as_ref().ok());
+        old.zip(self.suite()).map(|(old, new)| altered(old, new)).unwrap_or_default()
     }
 
     /// The suite at the commit judged. Where there is none, a rule of its own says so.

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Gate, Refusals, short};
-use crate::name::Name;
+use crate::name::{Caller, Name, TaskName};
 use crate::receipt::statement::{Receipt, Task};
 use crate::suite::{self, Leftovers, PoolSize, Suite};
 use crate::time::{Human, millis};
+use crate::verdict::Word;
 
 pub(super) fn unreadable(_: &Receipt, gate: &Gate, refusals: &mut Refusals) {
     if let Err(why) = &gate.suite {
@@ -133,6 +134,19 @@ pub(super) fn artifact_undeclared(receipt: &Receipt, gate: &Gate, refusals: &mut
     }
 }
 
+// A release may have been asked for some of them alone.
+pub(super) fn artifact_omitted(receipt: &Receipt, gate: &Gate, refusals: &mut Refusals) {
+    if receipt.predicate.caller == Caller::Release {
+        return;
+    }
+    for (told, asked) in pairs(receipt, gate).filter(|(told, _)| told.verdict == Word::Passed) {
+        for output in asked.outputs.iter().filter(|output| !receipt.subject.outputs.contains_key(*output)) {
+            let text = format!("{output}, an output of task {}, is not in the receipt", told.name);
+            refusals.add(text).fact("artifact", output.as_str());
+        }
+    }
+}
+
 pub(super) fn baseline_unreadable(_: &Receipt, gate: &Gate, refusals: &mut Refusals) {
     let Some(baseline) = &gate.baseline else { return };
     let at = &baseline.revision;
@@ -202,6 +216,31 @@ pub fn raised(old: &Suite, new: &Suite) -> Vec<String> {
     found
 }
 
+/// What else the tasks of both suites are asked otherwise, a line each: for people, who know why.
+pub fn altered(old: &Suite, new: &Suite) -> Vec<String> {
+    let mut found = Vec::new();
+    for (old, new) in old.tasks.iter().filter_map(|task| Some((task, new.task(&task.name)?))) {
+        let mut compare = |what: &str, old_value: String, new_value: String| {
+            if old_value != new_value {
+                found.push(format!("{what} of task {} was changed from {old_value} to {new_value}", old.name));
+            }
+        };
+        let list = |names: Vec<&str>| format!("[{}]", names.join(", "));
+        compare("command", format!("{:?}", old.command), format!("{:?}", new.command));
+        compare("dir", format!("{:?}", old.dir), format!("{:?}", new.dir));
+        compare("env", format!("{:?}", old.env), format!("{:?}", new.env));
+        compare("cpus", old.cpus.to_string(), new.cpus.to_string());
+        compare("mutex", format!("{:?}", old.mutex), format!("{:?}", new.mutex));
+        let [needs, new_needs] = [old, new].map(|task| list(task.needs.iter().map(TaskName::as_str).collect()));
+        compare("needs", needs, new_needs);
+        let [services, new_services] = [old, new].map(|task| list(task.services.iter().map(Name::as_str).collect()));
+        compare("services", services, new_services);
+        let [outputs, new_outputs] = [old, new].map(|task| list(task.outputs.iter().map(String::as_str).collect()));
+        compare("outputs", outputs, new_outputs);
+    }
+    found
+}
+
 pub(super) fn signer_added(_: &Receipt, gate: &Gate, refusals: &mut Refusals) {
     let Some(baseline) = &gate.baseline else { return };
     let (Ok((old, revoked)), Ok((new, revoked_now))) = (&baseline.signers, &baseline.signers_now) else { return };
@@ -222,6 +261,6 @@ pub(super) fn signer_added(_: &Receipt, gate: &Gate, refusals: &mut Refusals) {
         }
     }
     if revoked.iter().any(|key| !revoked_now.contains(key)) {
-        refusals.add(format!("a key that was revoked at {at} is not any more"));
+        refusals.add(format!("what was revoked at {at} is not any more"));
     }
 }

@@ -73,6 +73,16 @@ impl Seal {
         self.signer().map(|signer| format!("{} (line {}: {})", signer.role, signer.line, signer.name))
     }
 
+    /// Whether the line of the signer names this namespace.
+    pub fn may_sign_for(&self, namespace: &str) -> bool {
+        self.signer().is_some_and(|signer| signer.namespaces.iter().any(|known| known == namespace))
+    }
+
+    /// When the key ends to be valid, in milliseconds since 1970, if it does.
+    pub fn valid_before(&self) -> Option<u64> {
+        self.signer()?.valid_before
+    }
+
     fn signer(&self) -> Option<&Signer> {
         let key = &self.signature.as_ref().ok()?.key;
         self.signers.1.iter().find(|signer| signer.key == *key)
