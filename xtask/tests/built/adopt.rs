@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::world::{Done, Folder, Running, World};
+use crate::world::{Done, Folder, Running, World, skipped};
 
 const SUITE: &str = "schema = 1\nrun.deadline = \"18m\"\n[task.a]\ncommand = \"true\"\ndeadline = \"1m\"\n";
 
@@ -338,6 +338,32 @@ fn a_repository_without_cargo_gets_a_workspace_and_a_suite_of_its_own_kind() {
     let make = Pair::new(&[("Makefile", "check: x\nx:\n\ttrue\ntest := 1\n")]);
     make.adopt(&[]).expect(0);
     assert!(make.read("ci/suite.toml").contains("make check") && !make.read("ci/suite.toml").contains("make test"));
+}
+
+#[test]
+fn a_repository_of_node_is_verified_by_its_own_scripts() {
+    let there = |program: &str| std::process::Command::new(program).arg("--version").output().is_ok();
+    if !there("node") || !there("npm") {
+        return skipped("a_repository_of_node_is_verified_by_its_own_scripts", "there is no node and npm");
+    }
+    let package = "{\"name\": \"product\", \"version\": \"1.0.0\", \"type\": \"module\", \"scripts\": \
+                   {\"lint\": \"node --check index.js\", \"test\": \"node --test\", \"start\": \"node index.js\"}}\n";
+    let test = "import test from 'node:test';\nimport { equal } from 'node:assert';\nimport { twice } from './index.js';\n\
+                test('twice', () => equal(twice(2), 4));\n";
+    let pair = Pair::new(&[
+        ("package.json", package),
+        ("index.js", "export const twice = (n) => 2 * n;\n"),
+        ("index.test.js", test),
+    ]);
+    pair.adopt(&[]).expect(0);
+    pair.into.commit("adopted");
+    let verify = || pair.run(&pair.into, pair.into.command(&["verify"]));
+    let done = verify().expect(0).says("Passed     node-lint").says("Passed     node-test");
+    assert!(done.err.contains("PASSED     2 tasks at"), "{}", done.err);
+    assert_eq!(pair.into.git(&["status", "--porcelain"]), "");
+    pair.into.write("index.js", "export const twice = (n) => 3 * n;\n");
+    pair.into.commit("a test that fails");
+    verify().expect(1).says("FAILED     1 passed, 1 failed").says("first    node-test: ");
 }
 
 #[test]
