@@ -94,6 +94,10 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     // Signing is no part of the run, and a hardware key may take its time: let the next one begin.
     free(locks, exit, surface);
     if let (Some(signing), Some(receipt)) = (signing, receipt) {
+        if let Exit::Cancelled(_) = exit {
+            say("note: the receipt of a cancelled run is not signed");
+            return Ok(exit);
+        }
         match signing.sign_receipt(&repo.root, &run, &receipt, &|| keeper.stop().is_some()) {
             Ok(who) => say(&format!("signed by {who}\nexit code {}", exit.code())),
             Err(error) => {

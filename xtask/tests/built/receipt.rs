@@ -800,6 +800,13 @@ fn a_receipt_is_not_signed_once_somebody_wants_to_stop() {
     run.wait().expect(143).says("did not sign: cancelled");
     assert!(!signature_of(&keyring.world.receipts()[0]).exists());
     until("the end of what waited", || processes_with(&token).is_empty());
+
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", &format!("\"sleep {token}\"")));
+    let run = keyring.world.start(&["verify", "--key", text(&keyring.key("local"))]);
+    until("the task", || !processes_with(&token).is_empty());
+    run.signal(Signal::SIGTERM);
+    run.wait().expect(143).says("the receipt of a cancelled run is not signed");
+    assert!(!signature_of(&keyring.world.receipts()[0]).exists());
 }
 
 /// The key is taken away during the run: exit 0 would say that there is a signature.
