@@ -212,13 +212,18 @@ impl Services {
                 news.push(News::Kill(Owner::Service(index)));
             }
         }
-        for index in self.waiting.keys().copied().collect::<Vec<_>>() {
-            let Some(waiting) = self.waiting.get_mut(&index).filter(|waiting| waiting.remind <= now) else { continue };
-            waiting.remind = now + REMIND_AGAIN;
-            let (name, wanted) = (waiting.name.clone(), waiting.wanted.clone());
-            news.push(News::Note(format!("{name} waits for {}", self.doing(now, &wanted))));
-        }
+        news.extend(self.remind(now).map(News::Note));
         news
+    }
+
+    // One line for all, once one is due.
+    fn remind(&mut self, now: Moment) -> Option<String> {
+        self.waiting.values().find(|waiting| waiting.remind <= now)?;
+        self.waiting.values_mut().for_each(|waiting| waiting.remind = now + REMIND_AGAIN);
+        let names: Vec<&str> = self.waiting.values().map(|waiting| waiting.name.as_str()).collect();
+        let wanted: Vec<Name> = self.waiting.values().flat_map(|waiting| waiting.wanted.clone()).collect();
+        let verb = if names.len() == 1 { "waits" } else { "wait" };
+        Some(format!("{} {verb} for {}", names.join(", "), self.doing(now, &wanted)))
     }
 
     fn hear(&mut self, now: Moment, index: usize, reply: Reply, news: &mut Vec<News>) {

@@ -27,6 +27,7 @@ impl Programs {
     fn write(&self, folder: &Path, before: &str) {
         let out = Command::new("pg_config").arg("--bindir").output().unwrap();
         let real = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+        let before = before.replace("REAL", &real);
         for name in ["said", "begun"] {
             fs::write(self.file(name), "").unwrap();
             fs::set_permissions(self.file(name), PermissionsExt::from_mode(0o666)).unwrap();
@@ -134,6 +135,32 @@ fn a_folder_that_is_not_absolute_is_one_of_the_repository() {
 }
 
 #[test]
+fn what_initdb_made_is_read_without_following_links_or_reading_what_is_not_its_own() {
+    let changed = |change: &str| {
+        let initdb = format!("REAL/initdb \"$@\"; for data; do :; done; {change}; exit 0");
+        let programs = Programs::new(&format!("[ $name = initdb ] && {{ {initdb}; }}"));
+        fs::write(programs.file("secret"), "secret").unwrap();
+        let why = programs.server(service(Fill::Empty), |_| {}).failure();
+        assert!(fs::read_dir(programs.file("xtask")).unwrap().count() <= 1, "a lock and no cluster");
+        why
+    };
+    let why = changed("ln -sf $here/secret $data/PG_VERSION");
+    assert!(why.contains("cannot read initdb's PG_VERSION"), "{why}");
+    let why = changed("mkfifo $data/pipe");
+    assert!(why.contains("pipe is not what initdb made"), "{why}");
+    // Somebody else's file, which takes root to put there.
+    if crate::postgres_users::is_root() {
+        let shared = Folder::new();
+        fs::set_permissions(shared.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        let secret = shared.path().join("secret");
+        fs::write(&secret, "secret").unwrap();
+        let move_it = format!("mv {} $data/secret && [ ! -O $data/secret ]", secret.display());
+        let why = changed(&move_it);
+        assert!(why.contains("secret is not what initdb made"), "{why}");
+    }
+}
+
+#[test]
 fn what_is_got_ready_before_the_start_is_not_the_start() {
     let programs = Programs::new(&format!("[ $name = initdb ] && {{ {WAIT}; }}"));
     let mut server = programs.server(service(Fill::Empty), |_| {});
@@ -207,7 +234,7 @@ fn a_version_that_nobody_has_is_refused_before_the_queue() {
     let done =
         Running::start(command, &world.folder).wait().expect(2).says(": is version 1").says("version 99 or later");
     if Path::new("/var/lib/dpkg/status").exists() {
-        done.says("the distribution's packages have version 15");
+        done.says("the lists of the distribution's packages have version 15");
     }
 }
 

@@ -216,7 +216,8 @@ fn collect(
     names.sort();
     for name in names {
         let path = below.join(OsStr::from_bytes(name.to_bytes()));
-        let mut file = File::from(openat(&folder, name.as_c_str(), NO_LINK, Mode::empty())?);
+        let opened = openat(&folder, name.as_c_str(), NO_LINK, Mode::empty());
+        let mut file = File::from(opened.with_context(|| format!("cannot read initdb's {}", path.display()))?);
         let meta = file.metadata()?;
         if meta.is_dir() {
             entries.push(Entry { path: path.clone(), bytes: None });

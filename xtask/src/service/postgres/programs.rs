@@ -56,6 +56,8 @@ pub struct Missing {
     pub looked: Vec<String>,
     /// Whether one that was named in `XTASK_PG_BINDIR` is not to be used: no other one may stand in for it.
     pub named: bool,
+    /// Whether there was one that is only too old.
+    pub outdated: bool,
 }
 
 impl Programs {
@@ -123,11 +125,12 @@ fn program(path: &Path, libraries: Option<&OsString>) -> Command {
 /// `pg_config` says; the usual places of distributions, highest version first. Names that are not absolute are meant
 /// from `root`, the repository, whoever asks.
 pub fn find(at_least: u32, user: ServerUser, root: &Path) -> Result<Programs, Missing> {
-    let mut looked = Vec::new();
+    let (mut looked, mut outdated) = (Vec::new(), false);
     let mut fits = |bin: &Path| match Programs::in_folder(bin, None, user) {
         Ok(found) if found.major >= at_least => Some(found),
         Ok(found) => {
             looked.push(format!("{}: is version {}", bin.display(), found.version));
+            outdated = true;
             None
         }
         Err(why) => {
@@ -137,7 +140,7 @@ pub fn find(at_least: u32, user: ServerUser, root: &Path) -> Result<Programs, Mi
     };
     if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
         let found = fits(&root.join(named));
-        return found.ok_or(Missing { looked, named: true });
+        return found.ok_or(Missing { looked, named: true, outdated });
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path: Vec<PathBuf> = std::env::split_paths(&path).map(|entry| root.join(entry)).collect();
@@ -160,7 +163,7 @@ pub fn find(at_least: u32, user: ServerUser, root: &Path) -> Result<Programs, Mi
     }
     looked.push("PATH, pg_config --bindir: no initdb and postgres side by side".to_owned());
     looked.extend(PLACES.iter().map(|place| format!("{place}: nothing else")));
-    Err(Missing { looked, named: false })
+    Err(Missing { looked, named: false, outdated })
 }
 
 fn is_program(path: &Path) -> bool {
