@@ -129,6 +129,7 @@ fn a_single_package_becomes_the_root_of_a_workspace() {
     let config = pair.read(".cargo/config.toml");
     let alias = "xtask = \"run --quiet --locked --package xtask --profile xtask --\"";
     assert!(config.contains(alias) && config.contains("[profile.xtask]"), "{config}");
+    assert!(config.contains("panic = \"unwind\""), "whatever their own profile says: {config}");
     assert_eq!(fs::read_to_string(top().join(".cargo/config.toml")).expect("ours").matches(alias).count(), 1);
     let suite = pair.read("ci/suite.toml");
     for command in ["cargo check", "cargo clippy", "cargo test"] {
@@ -266,6 +267,21 @@ fn it_has_a_workspace_of_its_own_where_membership_would_disturb() {
             "{why}"
         );
     }
+}
+
+#[test]
+fn what_its_own_cargo_leaves_behind_is_ignored() {
+    let pair = Pair::new(&[
+        ("gen/Cargo.toml", PACKAGE),
+        ("gen/src/lib.rs", TEST),
+        ("web/package.json", "{}"),
+        (".gitignore", "# ours"),
+    ]);
+    pair.adopt(&[]).expect(0).says("edit    .gitignore");
+    assert_eq!(pair.read(".gitignore"), "# ours\n/gen/Cargo.lock\n/gen/target\n/target\n");
+    pair.into.commit("adopted");
+    pair.run(&pair.into, pair.into.command(&["verify"])).expect(0).says("(clean tree)");
+    assert!(pair.has("gen/Cargo.lock") && pair.into.git(&["status", "--porcelain"]).is_empty());
 }
 
 #[test]

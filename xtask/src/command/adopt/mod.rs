@@ -217,10 +217,20 @@ fn first_time(source: &Source, layout: &Layout<'_>, member: bool) -> anyhow::Res
         keep += &format!("!{}\n", path.trim_start_matches("receipts/"));
     }
     changes.insert("receipts/.gitignore".to_owned(), Some(keep.into_bytes()));
-    if Repo::find(layout.clone)?.git(&["check-ignore", "--quiet", "target/x"], b"").is_err() {
+    // What its own cargo leaves there would change the tree that is being checked.
+    let mut left = BTreeSet::from(["target/".to_owned()]);
+    for dir in found.tops("Cargo.toml") {
+        left.insert(starter::join(&dir, "target/"));
+        let lock = starter::join(&dir, "Cargo.lock");
+        left.extend(Some(lock).filter(|lock| !found.below && !found.files.contains(lock)));
+    }
+    let clone = Repo::find(layout.clone)?;
+    let seen = left.iter().filter(|path| clone.git(&["check-ignore", "--quiet", path], b"").is_err());
+    let more: String = seen.map(|path| format!("/{}\n", path.trim_end_matches('/'))).collect();
+    if !more.is_empty() {
         let old = read_text(".gitignore").unwrap_or_default();
         let end = if old.is_empty() || old.ends_with('\n') { "" } else { "\n" };
-        changes.insert(".gitignore".to_owned(), Some(format!("{old}{end}/target\n").into_bytes()));
+        changes.insert(".gitignore".to_owned(), Some(format!("{old}{end}{more}").into_bytes()));
     }
     Ok(changes)
 }

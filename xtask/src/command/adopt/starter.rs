@@ -62,8 +62,8 @@ impl Found<'_> {
         if self.files.contains(&path) { (self.read)(&path).unwrap_or_default() } else { String::new() }
     }
 
-    // The folders that have such a file and lie below no other that does; the root is "".
-    fn tops(&self, name: &str) -> Vec<String> {
+    /// The folders that have such a file and lie below no other that does; the root is "".
+    pub fn tops(&self, name: &str) -> Vec<String> {
         let ours = ["xtask/", "ci/", "receipts/"];
         let theirs = self.files.iter().filter(|path| !ours.iter().any(|own| path.starts_with(own)));
         let dirs = theirs.filter_map(|path| match path.strip_suffix(name)? {
@@ -279,6 +279,7 @@ impl Draft {
     }
 }
 
-fn join(dir: &str, name: &str) -> String {
+/// A file of a folder; the root is "".
+pub fn join(dir: &str, name: &str) -> String {
     if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") }
 }
