@@ -56,9 +56,10 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     let repo = Repo::find(&folder)?;
     let commit = format!("{}^{{commit}}", request.commit.as_deref().unwrap_or("HEAD"));
     let baseline = format!("{}^{{commit}}", request.baseline.as_deref().unwrap_or("HEAD"));
-    let mut ids = repo.objects(&[&commit, &baseline])?.into_iter().map(|found| found.map(|object| object.id));
-    let (named, baseline) = (ids.next().flatten(), ids.next().flatten());
-    let of_tag = request.receipt.as_ref().map(|name| repo.tag(name)).transpose()?.flatten();
+    let of_tag = request.receipt.as_ref().and_then(|name| repo.tag(name)).unwrap_or_else(|| "refs/tags/".to_owned());
+    let of_tag = format!("{of_tag}^{{commit}}");
+    let mut ids = repo.objects(&[&of_tag, &commit, &baseline])?.into_iter().map(|found| found.map(|object| object.id));
+    let (of_tag, named, baseline) = (ids.next().flatten(), ids.next().flatten(), ids.next().flatten());
     for (name, id) in [(&request.commit, &named), (&request.baseline, &baseline)] {
         if let (Some(name), None) = (name, id) {
             bail!("there is no commit {name:?}");

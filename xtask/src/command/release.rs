@@ -54,6 +54,8 @@ pub struct Request {
 // A release that may begin.
 struct Ready {
     tag: String,
+    // What it was when we looked.
+    tagged: Option<String>,
     commit: String,
     suite: Suite,
     // Relative to the repository's root.
@@ -120,9 +122,12 @@ fn look(repo: &Repo, here: &Path, request: &Request) -> anyhow::Result<Ready> {
         bail!("{tag:?} is no name of a tag");
     }
     let mut reasons = Vec::new();
-    let of_tag = repo.tag(tag)?;
-    let mut found = repo.objects(&["HEAD^{commit}", &format!("HEAD:{SUITE}")])?.into_iter();
-    let (head, suite) = (found.next().flatten().map(|object| object.id), found.next().flatten());
+    let tagged = repo.tag(tag);
+    // Without a tag, what is no tag either.
+    let of_tag = format!("{}^{{commit}}", tagged.as_deref().unwrap_or("refs/tags/"));
+    let mut found = repo.objects(&[&of_tag, "HEAD^{commit}", &format!("HEAD:{SUITE}")])?.into_iter();
+    let mut next = || found.next().flatten();
+    let (of_tag, head, suite) = (next().map(|object| object.id), next().map(|object| object.id), next());
     let short = |id: &Option<String>| id.as_deref().map_or("no commit".to_owned(), |id| id[..7].to_owned());
     match &of_tag {
         None => reasons.push(format!("there is no tag {tag} (git tag {tag})")),
@@ -162,9 +167,15 @@ fn look(repo: &Repo, here: &Path, request: &Request) -> anyhow::Result<Ready> {
         Some(key) => Signing::try_key(&repo.root, SUITE.as_ref(), &here.join(key), Caller::Release),
     };
     match (signing, suite, of_tag) {
-        (Ok(signing), Some(suite), Some(commit)) if reasons.is_empty() => {
-            Ok(Ready { tag: tag.clone(), commit, suite, artifacts: artifacts.unwrap_or_default(), signing, folder })
-        }
+        (Ok(signing), Some(suite), Some(commit)) if reasons.is_empty() => Ok(Ready {
+            tag: tag.clone(),
+            tagged,
+            commit,
+            suite,
+            artifacts: artifacts.unwrap_or_default(),
+            signing,
+            folder,
+        }),
         (signing, ..) => {
             reasons.extend(signing.err().map(|error| format!("{error:#}")));
             bail!("{tag} cannot be released; nothing was queued or run\n   {}", reasons.join("\n   "))
@@ -291,7 +302,7 @@ fn publish(repo: &Repo, ready: &Ready, over: &Over, receipt: &Written, end: Mome
     archive::write_new(&with_ending(&place(RECEIPT), SIGNATURE), &signature)?;
     archive::write_new(&with_ending(&place(SUMS), SIGNATURE), &list_signature)?;
     File::open(&temporary.0)?.sync_all()?;
-    if repo.tag(&ready.tag)?.as_ref() != Some(&ready.commit) {
+    if repo.tag(&ready.tag) != ready.tagged {
         bail!("the tag {} was moved or removed during the run", ready.tag);
     }
     appear(temporary, &ready.folder, end, &stopped)

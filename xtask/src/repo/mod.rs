@@ -123,12 +123,10 @@ impl Repo {
         names.iter().map(|name| next_object(&mut rest).with_context(|| format!("git's answer for {name}"))).collect()
     }
 
-    /// The commit of a tag of exactly this name. A revision would be more than that: `v1^0`, or what `git describe` prints.
-    pub fn tag(&self, name: &str) -> anyhow::Result<Option<String>> {
-        let reference = format!("refs/tags/{name}");
-        let Ok(id) = self.git(&["show-ref", "--verify", "--hash", &reference], b"") else { return Ok(None) };
-        let commit = format!("{}^{{commit}}", line(&id));
-        Ok(self.objects(&[&commit])?.remove(0).map(|object| object.id))
+    /// The object that the tag of exactly this name is for, or is. A revision would be more than that: `v1^0`, or what
+    /// `git describe` prints.
+    pub fn tag(&self, name: &str) -> Option<String> {
+        self.git(&["show-ref", "--verify", "--hash", &format!("refs/tags/{name}")], b"").ok().map(|id| line(&id))
     }
 
     /// Which of these paths, relative to the root, git tracks.
