@@ -60,12 +60,14 @@ pub fn junit(path: Option<&Path>, receipt: &Receipt, tasks: &[TaskRecord]) -> Op
 
 /// Takes away the JUnit XML of an earlier run before a new one begins: where that is killed, nothing speaks for it.
 pub fn forget_junit(path: &Path) -> anyhow::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("--junit {} cannot be written", path.display()))
-        }
+    let forgotten = match fs::symlink_metadata(path) {
+        Ok(data) if data.is_file() => fs::remove_file(path),
+        // A link stays, and what it leads to is emptied; /dev/stdout and its like are not ours to take away.
+        Ok(data) if data.is_symlink() && path.is_file() => fs::write(path, ""),
+        Ok(data) if data.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
         _ => Ok(()),
-    }
+    };
+    forgotten.with_context(|| format!("--junit {} cannot be written", path.display()))
 }
 
 /// Says in the JUnit XML that `verify` was asked for that it was refused, and why. `args` as on the command line, which

@@ -99,6 +99,12 @@ fn junit_is_written_however_the_run_ends() {
 fn a_run_that_is_killed_leaves_no_junit_of_the_one_before() {
     let world = World::new(&SUITE.replace("\"true\"", "\"sleep 600\""));
     world.write("target/run.xml", "<testsuites/>");
+    world.write("target/far.xml", "<testsuites/>");
+    let link = world.repo.join("target/link.xml");
+    std::os::unix::fs::symlink("far.xml", &link).unwrap();
+    world.run(&["verify", "--only", "none", "--junit", "target/link.xml"]).expect(2);
+    assert!(link.is_symlink(), "it may be /dev/stdout");
+    assert!(fs::read_to_string(world.repo.join("target/far.xml")).unwrap().contains("refused"));
     let mut running = world.start(&["verify", "--junit", "target/run.xml"]);
     running.wait_for("Start      first");
     assert!(!world.repo.join("target/run.xml").exists());
