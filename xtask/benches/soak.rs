@@ -4,6 +4,7 @@
 //!
 //!     cargo bench --bench soak                      100 runs, another seed each time
 //!     cargo bench --bench soak -- runs 500 seed 7   the same once more: what is asked for and done, not how it interleaves
+//!     cargo bench --bench soak -- program PATH      another xtask: one without a guard, to see that its end is noticed
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ mod soak_caller;
 mod soak_gate;
 #[path = "../tests/built/soak_ground.rs"]
 mod soak_ground;
+#[path = "../tests/built/soak_plan.rs"]
+mod soak_plan;
 #[path = "../tests/built/soak_suite.rs"]
 mod soak_suite;
 #[path = "../tests/built/world.rs"]
@@ -28,14 +31,12 @@ use soak_ground::Soak;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let number = |name: &str| {
-        let at = args.iter().position(|arg| arg == name)?;
-        Some(args.get(at + 1).and_then(|number| number.parse::<u32>().ok()).unwrap_or_else(|| panic!("{name} NUMBER")))
-    };
+    let after = |name: &str| args.iter().position(|arg| arg == name).map(|at| args.get(at + 1).expect("a value"));
+    let number = |name: &str| after(name).map(|number| number.parse::<u32>().expect("a number"));
     let runs = number("runs").unwrap_or(100);
     let seed = number("seed").unwrap_or_else(|| xtask::sys::random().expect("random bits"));
     say(&format!("again: cargo bench --bench soak -- runs {runs} seed {seed}"));
-    let xtask = PathBuf::from(env!("CARGO_BIN_EXE_xtask"));
+    let xtask = after("program").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_xtask")), PathBuf::from);
     let misbehave = fixture::misbehave().to_owned();
     match (Soak { runs, seed: u64::from(seed), xtask, misbehave }).run(&say) {
         Ok(summary) => {

@@ -39,6 +39,7 @@ mod soak;
 mod soak_caller;
 mod soak_gate;
 mod soak_ground;
+mod soak_plan;
 mod soak_suite;
 mod verify;
 #[allow(dead_code, reason = "the tests of one step use a part of it")]
