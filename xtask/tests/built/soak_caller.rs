@@ -14,15 +14,13 @@ use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
 use crate::soak_gate::{self, misjudged};
-use crate::soak_ground::{Ground, NUMBERS, WORKTREES, fill, take_every_inode, within};
+use crate::soak_ground::{CLEAN_UP, Ground, NUMBERS, WORKTREES, fill, take_every_inode, within};
 use crate::soak_plan::{Blow, Disk, Plan};
 use crate::soak_suite::Dice;
 use crate::world::{Done, Folder, Ports, Running, World, processes_with};
 
 /// How long a run may take: its turn behind two others, on a machine that has much else to do.
 const LONGEST: Duration = Duration::from_secs(400);
-/// How long the other half of a run may take to clean up after a SIGKILL.
-const CLEAN_UP: Duration = Duration::from_secs(30);
 
 /// A caller.
 pub struct Caller<'a> {
@@ -107,12 +105,15 @@ impl<'a> Caller<'a> {
             (0..=u32::from(plan.twins)).map(|twin| self.index * NUMBERS + self.runs + twin).collect();
         self.runs += numbers.len() as u32;
         let mut running: Vec<Running> = numbers.iter().map(|&number| self.start(plan, number)).collect();
+        let mut wrong: Vec<String> = Vec::new();
         if let Some(blow) = plan.blow {
             self.strike(blow, plan, numbers[0], &running[0]);
+            if matches!(blow, Blow::KillKeeper | Blow::KillGroup | Blow::KillRunner) {
+                wrong.extend(self.ground.watch_the_end(numbers[0]));
+            }
         }
         let over =
             within(LONGEST, || running.iter_mut().all(|run| run.child.try_wait().is_ok_and(|end| end.is_some())));
-        let mut wrong: Vec<String> = Vec::new();
         let mut done: Vec<Done> = Vec::new();
         if over {
             // What the tasks left is looked for at the very end of the runs, before anything else takes time.

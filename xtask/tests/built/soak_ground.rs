@@ -2,7 +2,7 @@
 //! other file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -60,7 +61,7 @@ pub struct Books {
     /// Runs whose keeper and runner were both killed: until the same caller runs again, nobody ends their tasks.
     pub ghosts: BTreeSet<u32>,
     pub skipped: BTreeSet<String>,
-    // Times on the boot clock in which a run says that it held the lock, in ms.
+    // When a run had the machine, by its receipt or as it was seen, in ms of the boot clock.
     held: Vec<(u64, u64, u32)>,
     seen: usize,
     witnesses: u32,
@@ -190,16 +191,45 @@ impl Ground {
         found
     }
 
-    /// Notes that this run says to have held the lock from `won` to `ended`, and whether another says so too.
+    /// Whether a task of this run lives. It takes no time to speak of.
+    pub fn lives(&self, number: u32) -> bool {
+        let (kind, whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
+        let mut lock = libc::flock { l_type: kind, l_whence: whence, l_start: number.into(), l_len: 1, l_pid: 0 };
+        let file = File::open(&self.witness).expect("the file of the witnesses");
+        fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)).expect("a file may be asked about its locks");
+        i32::from(lock.l_type) != libc::F_UNLCK
+    }
+
+    /// Watches a run whose keeper or runner was killed just now until its last task is gone. For so long it has the machine,
+    /// whatever became of the lock.
+    pub fn watch_the_end(&self, number: u32) -> Option<String> {
+        let now = || xtask::sys::clocks().boot.as_nanos() / 1_000_000;
+        let (killed, mut last) = (now(), None);
+        let mut moment = killed;
+        within(CLEAN_UP, || {
+            let lives = self.lives(number);
+            last = lives.then_some(moment).or(last);
+            moment = now();
+            !lives
+        });
+        last.and_then(|last| self.held(killed, last, number))
+    }
+
+    /// Notes that this run had the machine from `won` to `ended`, in ms of the boot clock; and if another had it too.
     pub fn held(&self, won: u64, ended: u64, number: u32) -> Option<String> {
         let mut books = self.books();
-        let other = books.held.iter().find(|&&(from, to, _)| won < to && from < ended).copied();
+        let other = books.held.iter().find(|&&(from, to, other)| other != number && won < to && from < ended).copied();
         books.held.push((won, ended, number));
         other.map(|(from, to, other)| {
-            format!("two owners by their receipts: run {number} {won}..{ended}, run {other} {from}..{to}")
+            format!(
+                "two owners: run {number} had the machine from {won} to {ended}, run {other} from {from} to {to} ms"
+            )
         })
     }
 }
+
+/// How long the other half of a run may take to clean up after a SIGKILL.
+pub const CLEAN_UP: Duration = Duration::from_secs(30);
 
 /// How many numbers each caller has for its runs.
 pub const NUMBERS: u32 = 1_000_000;
@@ -238,6 +268,6 @@ pub fn within(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
         if begun.elapsed() > limit {
             return false;
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_micros(500));
     }
 }
