@@ -19,6 +19,8 @@ use crate::soak_plan::{Blow, Disk, Plan};
 use crate::soak_suite::Dice;
 use crate::world::{Done, Folder, Ports, Running, World, processes_with};
 
+/// Rounds after a double kill have numbers of their own, because which they are depends on when it fell.
+const MOPPING_UP: u32 = NUMBERS / 2;
 /// How long a run may take: its turn behind two others, on a machine that has much else to do.
 const LONGEST: Duration = Duration::from_secs(400);
 
@@ -30,7 +32,6 @@ pub struct Caller<'a> {
     world: World,
     // Disks of its own, so that one can be filled.
     disks: bool,
-    dice: Dice,
     runs: u32,
     // Of runs whose keeper and runner were both killed.
     ghosts: Vec<String>,
@@ -66,8 +67,7 @@ impl<'a> Caller<'a> {
         }
         let world = World { ports: Ports::take(1), repo, folder };
         world.write(".gitignore", "/target\n/receipts/\n");
-        let dice = Dice::new(ground.seed, u64::from(index));
-        let caller = Self { ground, index, user, world, disks, dice, runs: 0, ghosts: Vec::new() };
+        let caller = Self { ground, index, user, world, disks, runs: 0, ghosts: Vec::new() };
         caller.own();
         caller.git(&["init", "--quiet", "--initial-branch=main"]);
         caller
@@ -75,21 +75,26 @@ impl<'a> Caller<'a> {
 
     /// So many runs; then its world, whose folder is to be removed outside of this thread's namespace.
     pub fn soak(mut self, runs: u32, say: &dyn Fn(&str)) -> World {
+        let mut round = 0;
         while self.runs < runs && !self.ground.over.load(Ordering::Relaxed) {
-            let plan = self.plan();
+            let plan = self.plan(round);
             self.round(&plan, say);
             if !self.ghosts.is_empty() && !self.ground.over.load(Ordering::Relaxed) {
                 // The next run of that user ends what is left, before its first task.
-                let plan = Plan { blow: None, disk: Disk::Fine, queue: None, step: None, twins: false, ..self.plan() };
+                let next = self.plan(MOPPING_UP + round);
+                let plan = Plan { blow: None, disk: Disk::Fine, queue: None, step: None, twins: false, ..next };
                 self.round(&plan, say);
             }
+            round += 1;
         }
         self.world
     }
 
-    fn plan(&mut self) -> Plan {
+    // A round is the same whatever the rounds before it came to.
+    fn plan(&self, round: u32) -> Plan {
+        let mut dice = Dice::new(self.ground.seed, u64::from(self.index * NUMBERS + round));
         let token = format!("{}{}-{}-end", self.ground.token_start(), self.index, self.runs);
-        Plan::new(&mut self.dice, self.ground, token, self.disks)
+        Plan::new(&mut dice, self.ground, token, self.disks)
     }
 
     fn round(&mut self, plan: &Plan, say: &dyn Fn(&str)) {

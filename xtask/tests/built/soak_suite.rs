@@ -62,6 +62,7 @@ const HABITS: &[Habit] = &[
     Habit("sleep 40 exit 101", "", End::Failed),
     Habit("fork hang end say hi", "", End::Failed),
     Habit("fork session leave deaf hang end sleep 40 say hi", "", End::Failed),
+    Habit("flood 200000", "log-limit = \"64KiB\"\n", End::Failed),
     Habit("flood 9000000", "log-limit = \"64KiB\"\n", End::Failed),
     Habit("deaf hang", "", End::Late),
     Habit("polite hang", "", End::Late),
