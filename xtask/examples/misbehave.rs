@@ -10,6 +10,7 @@
 //!     wait               a child does the rest, and this process exits as it does
 //!     session            a session of its own
 //!     group              a process group of its own
+//!     join               the process group of the leader of its session
 //!     close              closes every descriptor
 //!     bare               exec of itself without an environment
 //!     rename NAME        exec of itself under another name
@@ -31,6 +32,7 @@
 //!     flood BYTES        prints as many bytes as fast as it can, in lines
 //!     cpus               prints how many CPUs it may use
 //!     work MS            works for MS milliseconds of CPU time and prints how many it took
+//!     trace PID          traces that process from here on, as a debugger does, and never looks after it
 //!     terminal           tries to become the terminal's foreground process and says how that went
 //!     touch PATH         makes a file
 //!     until PATH         waits until there is such a file
@@ -98,6 +100,7 @@ fn carry_out_one(order: &str, rest: &mut Orders) {
         }
         "session" => drop(nix::unistd::setsid().expect("a new session")),
         "group" => assert_eq!(unsafe { libc::setpgid(0, 0) }, 0),
+        "join" => assert_eq!(unsafe { libc::setpgid(0, libc::getsid(0)) }, 0),
         "close" => (0..256).for_each(|fd| {
             // Most of them are not open.
             let _ = unsafe { libc::close(fd) };
@@ -127,6 +130,10 @@ fn carry_out_one(order: &str, rest: &mut Orders) {
         "everywhere" => {
             let all: libc::cpu_set_t = unsafe { std::mem::transmute([0xff_u8; size_of::<libc::cpu_set_t>()]) };
             assert_eq!(unsafe { libc::sched_setaffinity(0, size_of_val(&all), &raw const all) }, 0);
+        }
+        "trace" => {
+            let pid = libc::pid_t::try_from(number(&word())).expect("a process id");
+            assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) }, 0, "not allowed");
         }
         "unpinnable" => refuse_pinning(),
         "exec" => {

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::sys;
 use crate::time::Moment;
@@ -41,6 +42,9 @@ impl Wakeups {
     /// signals that process by hand means it. (Handlers, unlike an ignored signal, do not reach children through exec.)
     /// Errors if the system refuses, or at the second call.
     pub fn new() -> io::Result<Self> {
+        // Who started this may have blocked them, and a mask is inherited: Ctrl-C always counts.
+        let all = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP, Signal::SIGCHLD];
+        SigSet::from_iter(all).thread_unblock()?;
         let (any_stop, any_write) = pipe()?;
         let (int, int_write) = pipe()?;
         let mut stops = vec![(Stop::Int, int)];
@@ -114,7 +118,7 @@ impl Wakeups {
 
     /// Stops this process as Ctrl-Z would have done. Returns when it is told to go on.
     pub fn suspend(&self) -> io::Result<()> {
-        nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP).map_err(Into::into)
+        nix::sys::signal::raise(Signal::SIGSTOP).map_err(Into::into)
     }
 }
 

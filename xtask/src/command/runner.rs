@@ -14,7 +14,7 @@ use crate::event::{Event, Stamped, TaskRecord};
 use crate::interrupt::Wakeups;
 use crate::name::Caller;
 use crate::process::environment::{Environment, Setting};
-use crate::process::{MARK, ProcessTree};
+use crate::process::{MARK, ProcessTree, log};
 use crate::receipt::build::{Facts, LOGS, build};
 use crate::receipt::statement::{Program, Receipt, Service};
 use crate::repo::{Repo, Snapshot, SnapshotError};
@@ -334,19 +334,10 @@ pub fn log_ignore() -> PathBuf {
     Path::new(LOGS).join(".gitignore")
 }
 
-// The log folder of the run, in a folder that ignores itself, so that no .gitignore has to know of it.
 fn logs(root: &Path, run: &str) -> anyhow::Result<PathBuf> {
-    let all = root.join(LOGS);
-    let make = || -> std::io::Result<()> {
-        fs::create_dir_all(all.join(run))?;
-        let ignore = root.join(log_ignore());
-        if !ignore.exists() {
-            fs::write(ignore, "*\n")?;
-        }
-        Ok(())
-    };
-    make().with_context(|| format!("no folder for logs at {}", all.display()))?;
-    Ok(all.join(run))
+    let folder = root.join(LOGS).join(run);
+    log::folder(&folder).with_context(|| format!("no folder for logs at {}", folder.display()))?;
+    Ok(folder)
 }
 
 fn sweep_logs(root: &Path) -> std::io::Result<()> {

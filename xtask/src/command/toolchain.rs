@@ -17,8 +17,8 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
     ("npm", &[&["npm", "--version"], &["node", "--version"]]),
     ("python3", &[&["python3", "--version"]]),
 ];
-/// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer is waited for when everything else is done.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Questions that are being answered, while the tree is read.
 pub struct Asked(Vec<(String, duct::Handle)>);

@@ -202,8 +202,9 @@ impl Family {
             Stage::Running | Stage::Settling(..) => None,
             Stage::Killed => {
                 self.kill_all(found, condemned, now);
-                let leader = found.iter().find(|(p, _)| p.pid == self.pid && !p.dead).map(|(p, _)| p)?;
-                let all: Vec<&Process> = left.into_iter().chain([leader]).collect();
+                let leader = found.iter().find(|(p, _)| p.pid == self.pid).map(|(p, _)| p)?;
+                // A leader that is dead and cannot be seen to have ended is its tracer's, for as long as that likes.
+                let all: Vec<&Process> = left.into_iter().chain(Some(leader).filter(|leader| !leader.dead)).collect();
                 let survivors: Vec<_> = all.iter().filter_map(|p| condemned.survivor(p, now)).collect();
                 (survivors.len() == all.len()).then(|| self.report(now, None, Vec::new(), survivors))
             }

@@ -16,17 +16,26 @@ const LINE_MAX: usize = 2_000;
 /// A tail is looked for in this many bytes at the end of the log.
 const TAIL_BYTES: u64 = 256 << 10;
 
-/// Makes the log, empty, for appending: two processes of a task never write over each other.
-pub fn create(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+/// Makes the folder of a run's logs, in a folder that ignores itself, so that no .gitignore has to know of it.
+pub fn folder(run: &Path) -> io::Result<()> {
+    fs::create_dir_all(run)?;
+    match run.parent().map(|all| all.join(".gitignore")) {
+        Some(ignore) if !ignore.exists() => fs::write(ignore, "*\n"),
+        _ => Ok(()),
     }
-    OpenOptions::new().append(true).create(true).truncate(false).open(path)
 }
 
-/// Its size in bytes; 0 if it is not there.
-pub fn size(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |found| found.len())
+/// Makes the log, empty. The first file is for the task, for appending: two processes of a task never write over each
+/// other. The second is for whoever looks at it, also where a task removes the folder (`cargo clean`).
+pub fn create(path: &Path) -> io::Result<(File, File)> {
+    path.parent().map_or(Ok(()), folder)?;
+    let open = || OpenOptions::new().read(true).append(true).create(true).open(path);
+    Ok((open()?, open()?))
+}
+
+/// Its size in bytes; 0 if nobody knows.
+pub fn size(log: &File) -> u64 {
+    log.metadata().map_or(0, |found| found.len())
 }
 
 /// When to look at the size again, so that a task that writes as fast as it can is soon caught at its limit.
@@ -36,8 +45,8 @@ pub fn look_again(size: u64, limit: u64) -> Duration {
 }
 
 /// Cuts the log off at `limit` bytes, once nothing writes to it any more.
-pub fn cut(path: &Path, limit: u64) -> io::Result<()> {
-    if size(path) > limit { OpenOptions::new().write(true).open(path)?.set_len(limit) } else { Ok(()) }
+pub fn cut(log: &File, limit: u64) -> io::Result<()> {
+    if size(log) > limit { log.set_len(limit) } else { Ok(()) }
 }
 
 /// The end of a log.
@@ -50,10 +59,10 @@ pub struct Tail {
 }
 
 /// The last `count` lines. Memory does not grow with the log.
-pub fn tail(path: &Path, count: usize) -> io::Result<Tail> {
-    let file = File::open(path)?;
-    let begin = file.metadata()?.len().saturating_sub(TAIL_BYTES);
-    let mut reader = BufReader::with_capacity(64 << 10, file);
+pub fn tail(log: &File, count: usize) -> io::Result<Tail> {
+    let begin = log.metadata()?.len().saturating_sub(TAIL_BYTES);
+    let mut reader = BufReader::with_capacity(64 << 10, log);
+    reader.rewind()?;
     let (newlines, ends_in_line) = count_lines(&mut reader)?;
     reader.seek(SeekFrom::Start(begin))?;
     let mut lines: VecDeque<String> = VecDeque::new();

@@ -67,15 +67,24 @@ impl Process {
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect()
     }
 
-    /// The parts of its mark, outermost run first. Empty if it has none, or if it cannot be read: another user's, or
-    /// one that is just being replaced by exec.
-    pub fn marks(&self) -> Vec<String> {
-        let environ = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
-        let prefix = format!("{}=", super::MARK);
-        let value = environ.split(|&b| b == 0).find_map(|entry| entry.strip_prefix(prefix.as_bytes()));
-        let text = String::from_utf8_lossy(value.unwrap_or_default());
-        text.split(':').filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    /// The environment that it was started with, as the kernel shows it: entries that end in a zero byte. Empty if it has
+    /// none, or if it cannot be read: another user's, or one that is just being replaced by exec.
+    pub fn environ(&self) -> Vec<u8> {
+        fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default()
     }
+
+    /// The parts of its mark, outermost run first; empty if it has none.
+    pub fn marks(&self) -> Vec<String> {
+        marks(&self.environ())
+    }
+}
+
+/// The parts of the mark in this environment, outermost run first; empty if there is none.
+pub fn marks(environ: &[u8]) -> Vec<String> {
+    let prefix = format!("{}=", super::MARK);
+    let value = environ.split(|&b| b == 0).find_map(|entry| entry.strip_prefix(prefix.as_bytes()));
+    let text = String::from_utf8_lossy(value.unwrap_or_default());
+    text.split(':').filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
 /// The files behind stdout and stderr of a process, as /proc names them: a program that sheds its environment mostly

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::affinity;
@@ -316,28 +316,28 @@ impl ProcessTree {
         if let Some(family) = self.families.iter().find(|f| f.pid == process.group) {
             return Whose::Of(family.owner);
         }
-        if process.group == self.me_group() {
-            return Whose::Helper;
-        }
         if let Some(&owner) = self.known.get(&process.identity()) {
             return Whose::Of(owner);
         }
-        if process.dead {
-            return Whose::Stray; // nobody's, and only to be reaped
-        }
-        let marks = process.marks();
+        // A process of a task may join this one's group, which then says nothing: its mark is asked first.
+        let environ = if process.dead { Vec::new() } else { process.environ() };
+        let marks = table::marks(&environ);
         let own = format!("{}/", self.run);
         let labels: Vec<&str> = marks.iter().filter_map(|part| part.strip_prefix(&own)).collect();
         if let Some(family) = self.families.iter().find(|f| labels.contains(&f.label.as_str())) {
             return Whose::Of(family.owner);
         }
-        if !labels.is_empty() {
-            return Whose::Stray;
+        if process.group == self.me_group() {
+            return Whose::Helper;
+        }
+        if process.dead || !labels.is_empty() {
+            return Whose::Stray; // the dead ones are only to be reaped
         }
         // An orphan without a mark that is older than the tree, or in the session of the shell that this process was
-        // before, comes from what that had started: no process can go back into a session.
-        let session = !self.before.is_empty() && process.session == self.me_session();
-        if session || table::started(process) + TICK < self.began {
+        // before, comes from what that had started: no process can go back into a session. So does, where there was such
+        // a shell, one with an environment that has no mark in it; a task's would have to make up another one.
+        let from_before = process.session == self.me_session() || !environ.is_empty();
+        if (!self.before.is_empty() && from_before) || table::started(process) + TICK < self.began {
             return Whose::Before;
         }
         let outputs = table::outputs(process.pid);
@@ -387,8 +387,9 @@ impl ProcessTree {
             if let (Some(family), Some(end)) = (family, end) {
                 family.count(&end);
             }
-            let _ = waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG));
-            any = true;
+            // One that is traced stays until its tracer lets it go, and is not waited for.
+            let reaped = waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG));
+            any |= reaped.is_ok_and(|status| status != WaitStatus::StillAlive);
         }
         any
     }

@@ -2,6 +2,7 @@
 //! about order, deadlines and verdicts is the schedule's.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -200,13 +201,13 @@ impl<'a> RunnerHands<'a> {
     fn launch(&mut self, index: usize, service: &Env) {
         let cpus = self.seats[index].cpus.clone();
         match self.spawn(index, &cpus, service) {
-            Ok(path) => {
+            Ok((path, file)) => {
                 let now = sys::now();
                 let task = self.task(index).name.clone();
                 let log = path.strip_prefix(&self.work.order.root).unwrap_or(&path).display().to_string();
                 let seat = &mut self.seats[index];
                 seat.started = Some(now);
-                seat.log = Some(Log::new(path, now));
+                seat.log = Some(Log::new(file, now));
                 let deadline = self.work.plan.tasks[index].deadline;
                 self.tell(Event::TaskStarted { task, cpus, deadline, log });
                 self.inbox.push_back(Input::Started(index));
@@ -215,15 +216,15 @@ impl<'a> RunnerHands<'a> {
         }
     }
 
-    // Gives the path of the log.
-    fn spawn(&mut self, index: usize, cpus: &[usize], service: &Env) -> Result<PathBuf, Cause> {
+    // Gives the log, and its path.
+    fn spawn(&mut self, index: usize, cpus: &[usize], service: &Env) -> Result<(PathBuf, File), Cause> {
         let task = self.task(index);
         let root = &self.work.order.root;
         for output in &task.outputs {
             outputs::remove(root, output).map_err(Cause::Output)?;
         }
         let path = self.work.logs.join(format!("{}.log", task.name));
-        let log = log::create(&path).map_err(|e| Cause::Trouble(format!("its log cannot be made: {e}")))?;
+        let (log, file) = log::create(&path).map_err(|e| Cause::Trouble(format!("its log cannot be made: {e}")))?;
         let count = cpus.len().to_string();
         // What the suite says of a task is said on purpose, and comes last.
         let taken: Vec<&str> = service.keys().map(String::as_str).collect();
@@ -243,7 +244,7 @@ impl<'a> RunnerHands<'a> {
             hand_over: Vec::new(),
         };
         self.tree.spawn(Owner::Task(index), spawn).map_err(Cause::Spawn)?;
-        Ok(path)
+        Ok((path, file))
     }
 
     fn stop(&mut self, now: Moment, index: usize, signal: Signal, why: Why) {

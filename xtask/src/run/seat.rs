@@ -1,6 +1,6 @@
 //! What is known of one task from its start to its verdict.
 
-use std::path::PathBuf;
+use std::fs::File;
 use std::time::Duration;
 
 use crate::event::TaskRecord;
@@ -24,7 +24,7 @@ pub(super) struct Seat {
 
 /// A log that is being written.
 pub(super) struct Log {
-    path: PathBuf,
+    file: File,
     size: u64,
     grew: Moment,
     look_at: Moment,
@@ -33,8 +33,8 @@ pub(super) struct Log {
 
 impl Log {
     /// A log that is empty at `now`.
-    pub(super) fn new(path: PathBuf, now: Moment) -> Self {
-        Self { path, size: 0, grew: now, look_at: now, full: false }
+    pub(super) fn new(file: File, now: Moment) -> Self {
+        Self { file, size: 0, grew: now, look_at: now, full: false }
     }
 
     /// When its size has to be looked at again.
@@ -54,9 +54,9 @@ impl Log {
             return false;
         }
         if self.full {
-            let _ = log::cut(&self.path, limit); // if it cannot be cut, the grace ends the flood
+            let _ = log::cut(&self.file, limit); // if it cannot be cut, the grace ends the flood
         }
-        let size = log::size(&self.path);
+        let size = log::size(&self.file);
         if size != self.size {
             (self.size, self.grew) = (size, now);
         }
@@ -67,7 +67,7 @@ impl Log {
     /// The last look, once nothing writes to it any more: a flood may begin and end between two looks. True if nobody has
     /// seen before that it is over the limit.
     pub(super) fn ended_over(&mut self, limit: u64) -> bool {
-        self.fills(log::size(&self.path), limit)
+        self.fills(log::size(&self.file), limit)
     }
 
     fn fills(&mut self, size: u64, limit: u64) -> bool {
@@ -80,14 +80,14 @@ impl Log {
     pub(super) fn end(&self, limit: u64) {
         if self.full {
             // What came after the cap would only fill the disk. A log that cannot be cut is as it is.
-            let _ = log::cut(&self.path, limit);
+            let _ = log::cut(&self.file, limit);
         }
     }
 
     // The last lines, and how many there are.
     fn tail(&self, limit: u64) -> (Vec<String>, u64) {
         self.end(limit);
-        match log::tail(&self.path, TAIL_LINES) {
+        match log::tail(&self.file, TAIL_LINES) {
             Ok(found) => (found.lines, found.total),
             Err(error) => (vec![format!("(the log cannot be read: {error})")], 0),
         }

@@ -2,6 +2,7 @@
 //! Nothing here waits.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -69,7 +70,8 @@ struct Host {
     state: State,
     limit: Duration,
     lives: bool,
-    log: Log,
+    // None where it was never started.
+    log: Option<Log>,
     // Its log, as people see it.
     shown: String,
 }
@@ -143,11 +145,11 @@ impl Services {
             let label = format!("service@{name}");
             let path = place.logs.join(format!("{label}.log"));
             let shown = path.strip_prefix(place.root).unwrap_or(&path).display().to_string();
-            let (state, lives) = match spawn(&spec, owner, (&label, &path), place, tree) {
-                Ok(link) => (State::Starting { link, until: None }, true),
-                Err(why) => (State::Failed { why, version: None }, false),
+            let (state, log) = match spawn(&spec, owner, (&label, &path), place, tree) {
+                Ok((link, file)) => (State::Starting { link, until: None }, Some(Log::new(file, sys::now()))),
+                Err(why) => (State::Failed { why, version: None }, None),
             };
-            let log = Log::new(path, sys::now());
+            let lives = log.is_some();
             services.hosts.push(Host { name: name.clone(), state, limit, lives, log, shown });
         }
         services
@@ -190,7 +192,7 @@ impl Services {
     /// When `listen` has to be called again even if nothing happens.
     pub fn wake_at(&self) -> Option<Moment> {
         let limit = |host: &Host| if let State::Starting { until, .. } = &host.state { *until } else { None };
-        let logs = self.hosts.iter().filter(|host| host.lives).map(|host| host.log.look_at());
+        let logs = self.hosts.iter().filter(|host| host.lives).filter_map(|host| Some(host.log.as_ref()?.look_at()));
         let remind = self.waiting.values().map(|waiting| waiting.remind);
         self.hosts.iter().filter_map(limit).chain(logs).chain(remind).min()
     }
@@ -207,7 +209,8 @@ impl Services {
                 self.fail(index, &why, &mut news);
                 news.push(News::Kill(Owner::Service(index)));
             }
-            if self.hosts[index].lives && self.hosts[index].log.outgrew(LOG_LIMIT, now) {
+            let host = &mut self.hosts[index];
+            if host.lives && host.log.as_mut().is_some_and(|log| log.outgrew(LOG_LIMIT, now)) {
                 self.fail(index, &format!("its log has more than {} MiB", LOG_LIMIT >> 20), &mut news);
                 news.push(News::Kill(Owner::Service(index)));
             }
@@ -285,7 +288,7 @@ impl Services {
     pub fn gone(&mut self, index: usize) {
         let host = &mut self.hosts[index];
         host.lives = false;
-        host.log.end(LOG_LIMIT);
+        host.log.iter().for_each(|log| log.end(LOG_LIMIT));
     }
 
     /// Whether a host still lives.
@@ -309,9 +312,9 @@ fn spawn(
     (label, log): (&str, &Path),
     place: &Place<'_>,
     tree: &mut ProcessTree,
-) -> Result<Link, String> {
+) -> Result<(Link, File), String> {
     let (link, theirs) = Link::new(spec).map_err(|e| format!("no socket pair for its host: {e}"))?;
-    let log = log::create(log).map_err(|e| format!("its log cannot be made: {e}"))?;
+    let (log, file) = log::create(log).map_err(|e| format!("its log cannot be made: {e}"))?;
     let spawn = Spawn {
         label,
         program: sys::this_program().map_err(|e| format!("this program cannot be found again: {e}"))?,
@@ -326,5 +329,5 @@ fn spawn(
         hand_over: Vec::new(),
     };
     tree.spawn(owner, spawn)?;
-    Ok(link)
+    Ok((link, file))
 }

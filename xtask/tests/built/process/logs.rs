@@ -80,7 +80,7 @@ fn a_tail_has_the_last_lines_and_counts_all() {
     let path = folder.path().join("log");
     let tail_of = |text: &str, count| {
         std::fs::write(&path, text).unwrap();
-        let tail = tail(&path, count).unwrap();
+        let tail = tail(&std::fs::File::open(&path).unwrap(), count).unwrap();
         (tail.lines.join("|"), tail.total)
     };
     assert_eq!(tail_of("", 3), (String::new(), 0));
@@ -116,4 +116,28 @@ fn a_log_near_its_limit_is_looked_at_more_often() {
     assert_eq!(look_again(0, 64 << 20).as_millis(), 31);
     assert_eq!(look_again(64 << 20, 64 << 20).as_millis(), 5);
     assert_eq!(look_again(0, 64 << 30).as_millis(), 250);
+}
+
+/// What a task does to the folder of the logs (`cargo clean`) changes nothing for the logs that are being written.
+#[test]
+fn a_log_that_was_removed_is_still_cut_and_shown() {
+    let token = token();
+    let flood = "rm -rf target; echo first; yes | head -c 30000000; true";
+    let failing = "rm -rf target; echo the reason; exit 5";
+    let table = |name: &str, script: &str, more: &str| {
+        format!("[task.{name}]\ncommand = ['sh', '-c', '{script}', '{token}']\ndeadline = \"40s\"\n{more}\n")
+    };
+    let tasks = [
+        table("flood", flood, "log-limit = \"1MiB\""),
+        table("failing", failing, "needs = [\"late\"]"),
+        table("late", "true", ""),
+    ];
+    let world = World::new(&suite(&tasks.concat()));
+    world.write(".gitignore", "");
+    world.commit("nothing is ignored");
+    let done = world.run(&["verify"]).expect(1).says("the reason");
+    let ran = Ran::of(world, done, &token);
+    assert_eq!(ran.task("flood")["verdict"], "failed");
+    assert!(ran.task("flood")["why"].as_str().unwrap().contains("log"), "{:#}", ran.task("flood"));
+    assert_eq!(ran.receipt["predicate"]["tree"]["changed"], "no", "{}", ran.done.err);
 }

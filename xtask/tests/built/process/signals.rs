@@ -176,3 +176,27 @@ fn the_fixture_is_what_the_tests_think() {
     child.wait().unwrap();
     assert_none_left(&token);
 }
+
+/// Whoever started the program may have blocked signals, and a mask is inherited.
+#[test]
+fn a_signal_that_was_blocked_from_the_start_counts() {
+    let (world, token) = hanging("", "20s");
+    let known = Command::new("env").args(["--block-signal=TERM", "true"]).stderr(Stdio::null()).status();
+    if !known.is_ok_and(|status| status.success()) {
+        return skipped("a_signal_that_was_blocked_from_the_start_counts", "env blocks no signals here");
+    }
+    let command = started_by(&world, "env", &["--block-signal=TERM,INT", PROGRAM, "verify"]);
+    let running = Running::start(command, &world.folder);
+    is_ready(&world);
+    running.signal(SIGTERM);
+    Ran::of(world, running.wait().expect(143), &token).expect("bad", "cancelled", &["SIGTERM"]);
+}
+
+#[test]
+fn a_task_inherits_no_input_and_no_descriptor() {
+    let table = "[task.a]\ncommand = ['sh', '-c', 'cat; test ! -e /proc/self/fd/9']\ndeadline = \"20s\"\n";
+    let world = World::new(&suite(table));
+    let script = "exec 9</dev/null; echo secret | \"$0\" verify";
+    let done = Running::start(started_by(&world, "sh", &["-c", script, PROGRAM]), &world.folder).wait().expect(0);
+    assert_eq!(Ran::of(world, done, "no such token").log("a"), "");
+}

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::process::{Ran, assert_none_left, misbehave, suite, task, token};
-use crate::world::{World, processes_with, skipped, until};
+use crate::world::{Folder, World, processes_with, skipped, until};
 
 #[test]
 fn the_end_of_a_task_does_not_touch_the_others() {
@@ -32,10 +32,17 @@ fn the_end_of_a_task_does_not_touch_the_others() {
 #[test]
 fn a_server_that_the_shell_had_started_before_lives_on() {
     let (mine, theirs) = (token(), token());
-    let world = World::new(&suite(&task("a", "fork session leave hang end say hi", &mine, "leftovers = \"kill\"")));
+    // During the run it starts a daemon, which is not the run's either.
+    let folder = Folder::new();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (go, up) = (path("go"), path("up"));
+    let orders = format!("touch {go} until {up} fork session leave hang end say hi");
+    let world = World::new(&suite(&task("a", &orders, &mine, "leftovers = \"kill\"")));
     let program = world.command(&["verify"]);
     let mut shell = Command::new("sh");
-    let script = format!("\"$0\" fork hang end hang {theirs} & exec \"$1\" verify");
+    let script = format!(
+        "\"$0\" fork hang end until {go} fork session leave touch {up} hang end hang {theirs} & exec \"$1\" verify"
+    );
     shell.args(["-c", &script]).arg(misbehave()).arg(program.get_program()).current_dir(&world.repo);
     for (name, value) in program.get_envs() {
         match value {
@@ -47,7 +54,7 @@ fn a_server_that_the_shell_had_started_before_lives_on() {
     assert_eq!(status.code(), Some(0));
     assert_none_left(&mine);
     let left = processes_with(&theirs);
-    assert_eq!(left.len(), 2, "the server and its child");
+    assert_eq!(left.len(), 3, "the server, its child and its daemon");
     for pid in left {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
     }

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use xtask::sys;
 
-use crate::process::{Ran, assert_none_left, suite, task, token};
-use crate::world::{World, skipped};
+use crate::process::{Ran, assert_none_left, misbehave, suite, task, token};
+use crate::world::{World, processes_with, skipped, until};
 
 fn sleeper() -> Child {
     Command::new("sleep").arg("300").spawn().unwrap()
@@ -96,4 +96,55 @@ fn who_was_seen_below_a_task_stays_the_tasks() {
     let ran = Ran::of(world, done, &token);
     ran.expect("strays", "failed", &[]);
     assert_eq!(ran.task("strays")["leftovers"].as_array().map(Vec::len), Some(1), "{:#}", ran.task("strays"));
+}
+
+/// One without its mark, its group, its session and its CPUs that nobody has seen below its parent still writes to the log.
+#[test]
+fn who_writes_to_the_log_of_a_task_is_the_tasks() {
+    if std::thread::available_parallelism().unwrap().get() == 1 {
+        return skipped("who_writes_to_the_log_of_a_task_is_the_tasks", "there is only one CPU");
+    }
+    let token = token();
+    let orders = "fork session leave everywhere bare deaf hang end sleep 50";
+    let ran = Ran::new(&suite(&task("a", orders, &token, "")), &token, 1);
+    ran.expect("a", "failed", &[]);
+    assert_eq!(ran.task("a")["leftovers"].as_array().map(Vec::len), Some(1), "{:#}", ran.task("a"));
+}
+
+/// The runner's own group says nothing of a process that has a task's mark.
+#[test]
+fn who_joins_the_runners_group_stays_the_tasks() {
+    let token = token();
+    let ran = Ran::new(&suite(&task("a", "fork leave join deaf hang end sleep 100", &token, "")), &token, 1);
+    ran.expect("a", "failed", &[]);
+    assert_eq!(ran.task("a")["leftovers"].as_array().map(Vec::len), Some(1), "{:#}", ran.task("a"));
+}
+
+/// A debugger may keep what it traces as a zombie for as long as it likes. Nobody waits for that.
+#[test]
+fn what_a_debugger_keeps_is_not_waited_for() {
+    let (token, other) = (token(), token());
+    let tasks = [
+        task("traced", "hang", &token, "deadline = \"1s\""),
+        // It ends by itself while the other is dead and kept, and must not become late by that.
+        task("beside", "sleep 1500", &other, "deadline = \"30s\""),
+    ];
+    let world = World::new(&suite(&tasks.concat()));
+    let running = world.start(&["verify"]);
+    until("the task", || processes_with(&token).len() == 1);
+    let pid = processes_with(&token)[0];
+    let ready = world.folder.path().join("traced");
+    let orders = ["trace", &pid.to_string(), "touch", &ready.display().to_string(), "hang"];
+    let mut debugger = Command::new(misbehave()).args(orders).stderr(Stdio::null()).spawn().unwrap();
+    until("the debugger", || ready.exists() || debugger.try_wait().unwrap().is_some());
+    if !ready.exists() {
+        running.signal(Signal::SIGINT);
+        running.wait();
+        return skipped("what_a_debugger_keeps_is_not_waited_for", "nothing can be traced here");
+    }
+    let done = running.wait().expect(3);
+    debugger.kill().unwrap();
+    debugger.wait().unwrap();
+    let ran = Ran::of(world, done, &token);
+    assert_eq!((&ran.task("traced")["verdict"], &ran.task("beside")["verdict"]), (&"late".into(), &"passed".into()));
 }
