@@ -24,11 +24,9 @@ use crate::sys;
 use crate::time::Moment;
 
 // What the configuration may not decide. Hooks are off because writing an index calls one.
-const CONFIG: [&str; 22] = [
+const CONFIG: [&str; 18] = [
     "-c",
     "core.fileMode=true",
-    "-c",
-    "core.symlinks=true",
     "-c",
     "core.fsmonitor=false",
     "-c",
@@ -43,8 +41,6 @@ const CONFIG: [&str; 22] = [
     "core.safecrlf=false",
     "-c",
     "core.autocrlf=false",
-    "-c",
-    "core.eol=lf",
     "-c",
     "core.ignoreCase=false",
 ];
