@@ -103,6 +103,13 @@ fn what_is_in_the_folder_of_a_release_has_to_fit() {
         },
         &["caller", "sums"],
     );
+    // ssh-keygen names the file that it was given, which is a copy that is gone when somebody reads this.
+    let signers = keyring.world.folder.path().join("trust/allowed_signers");
+    fs::create_dir(signers.parent().unwrap()).unwrap();
+    fs::write(&signers, keyring.line("release", RECEIPTS, "")).unwrap();
+    fs::write(signers.with_file_name("revoked_keys"), "# nobody\n").unwrap();
+    let said = keyring.world.run(&["check-receipt", "v1", "--signers", signers.to_str().unwrap()]).expect(6);
+    assert!(said.err.contains("release of these files (signers:1: key is not permitted"), "{}", said.err);
     // And files given by hand, beside a receipt of any kind.
     let receipt = local.to_str().unwrap();
     keyring.accepted(&[receipt, "--artifact", "target/app"]);
