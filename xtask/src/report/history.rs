@@ -125,7 +125,8 @@ fn row(out: &mut String, name: &str, uses: &[Use], runs: usize, y: f64) {
     }
 }
 
-// The median of the newest passes, ten or half of them, against that of all before. A tenth more or less is no trend.
+// The median of the newest passes, ten or half of them, against that of all before. A tenth more or less is no trend, and
+// neither is what a hundredth of the limit would hold: what takes moments is up and down all the time.
 fn trend(passed: &[&Use]) -> Option<(&'static str, String)> {
     let used: Vec<Duration> = passed.iter().map(|a_use| Duration::from_millis(a_use.used)).collect();
     let newest = (used.len() / 2).min(10);
@@ -134,7 +135,9 @@ fn trend(passed: &[&Use]) -> Option<(&'static str, String)> {
     }
     let (older, newer) = used.split_at(used.len() - newest);
     let (older, newer) = (median(older)?.as_secs_f64(), median(newer)?.as_secs_f64());
-    let change = (newer / older.max(0.001) - 1.0) * 100.0;
+    let limit = Duration::from_millis(passed.last()?.limit).as_secs_f64();
+    let little = (newer - older).abs() < limit / 100.0;
+    let change = if little { 0.0 } else { (newer / older.max(0.001) - 1.0) * 100.0 };
     let (class, text) = match change {
         10.0.. => ("over", format!("up {change:.0}%")),
         ..=-10.0 => ("aside", format!("down {:.0}%", -change)),

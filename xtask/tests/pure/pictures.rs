@@ -140,22 +140,22 @@ fn foreign_text_stays_text() {
 
 #[test]
 fn many_runs_show_a_slowdown_before_it_is_a_failure() {
-    let runs: Vec<Receipt> = (0..200_u64)
-        .rev()
-        .map(|age| {
+    let page_of = |new, old| {
+        let run = |age| {
             let mut receipt = good();
-            receipt.predicate.tasks[0].took_ms = if age < 10 { 15_000 } else { 10_000 };
+            receipt.predicate.tasks[0].took_ms = if age < 10 { new } else { old };
             receipt
-        })
-        .rev()
-        .collect();
-    let page = html::page(&runs, None);
+        };
+        html::page(&(0..200_u64).map(run).collect::<Vec<_>>(), None)
+    };
+    let page = page_of(15_000, 10_000);
     tags(&page);
     assert!(page.contains("Shares of deadlines over 200 runs"));
     assert_eq!(count(&page, "<circle"), 600, "queue, run and task of each");
     assert!(page.contains("up 50%, last 10 of 200"), "the slowdown");
     assert!(page.contains("25% of 1m"), "its share now");
     assert_eq!(count(&page, "steady, last 10 of 200"), 1, "the run itself; a queue has no trend");
+    assert_eq!(count(&page_of(15, 10), "steady, last 10 of 200"), 2, "half of nothing more is nothing");
     // What is newest stands right.
     let last = page.split("<circle").last().unwrap();
     assert!(last.contains("cx=\"824.0\"") && last.contains("test 15s of 1m"), "{last}");
