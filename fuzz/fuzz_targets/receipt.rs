@@ -1,38 +1,7 @@
-//! Any bytes as a receipt: nothing panics, what parses is what it is written as, and without ssh-keygen's word nothing is
-//! accepted.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use xtask::receipt::rules::{Gate, Seal, Source, judge};
-use xtask::receipt::statement::Receipt;
-use xtask::suite::Suite;
+#[allow(dead_code, reason = "each target plays one")]
+#[path = "../../xtask/tests/properties/mod.rs"]
+mod properties;
 
-const SUITE: &str = "schema = 1\n[run]\ndeadline = \"18m\"\nqueue = \"38m\"\n[task.test]\ncommand = \"true\"\ndeadline = \"1m\"\n";
-
-fuzz_target!(|bytes: &[u8]| {
-    let parsed = Receipt::parse(bytes);
-    if let Ok(receipt) = &parsed {
-        assert_eq!(receipt.to_bytes(), bytes);
-    }
-    let none = Source { name: "allowed_signers".to_owned(), bytes: Ok(Vec::new()) };
-    let receipt = parsed.as_ref().ok();
-    let gate = Gate {
-        seal: Some(Seal::new(&Ok(bytes.to_vec()), &none, &[], 0)),
-        now_ms: receipt.map_or(0, |receipt| receipt.predicate.clocks.ended.wall_ms),
-        revision: "HEAD".to_owned(),
-        commit: receipt.and_then(|receipt| receipt.subject.commit.clone()),
-        tree: receipt.and_then(|receipt| receipt.subject.tree.clone()),
-        ahead: None,
-        caller: None,
-        suite_path: "ci/suite.toml".to_owned(),
-        suite: Suite::parse(SUITE).map(|suite| (suite, String::new())).map_err(|errors| errors.display("suite")),
-        baseline: None,
-        ports: (28599, 28600..=29599),
-        max_age: None,
-        archived: false,
-        artifacts: Some(Vec::new()),
-        sums: None,
-        parsed,
-    };
-    assert!(!judge(&gate).is_empty(), "accepted without a signature");
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| properties::receipt::holds(bytes));

@@ -146,6 +146,7 @@ impl Plan {
             let what = format!("all deadlines times cpus make {least} on {slots} cpu slots, but {has}");
             errors.push(SuiteError { line: Some(run_line), what });
         }
+        errors.sort_by_key(|error| error.line);
         errors
     }
 }

@@ -102,7 +102,7 @@ fn count_lines(reader: &mut impl BufRead) -> io::Result<(u64, bool)> {
 }
 
 /// One line of a log as it may be shown on a terminal: no control characters but tabs and colours (SGR sequences, which
-/// are ended if one is left on). What a carriage return has overwritten is left out. At most 2,000 bytes.
+/// are ended if one is left on). What a carriage return has overwritten is left out. Behind 2,000 bytes it is cut.
 pub fn harmless(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -76,8 +76,8 @@ impl Past {
         let median = |took: &Vec<Duration>| {
             let mut sorted = took.clone();
             sorted.sort_unstable();
-            sorted[sorted.len() / 2]
+            sorted.get(sorted.len() / 2).copied()
         };
-        self.tasks.iter().map(|(task, took)| (task.clone(), median(took))).collect()
+        self.tasks.iter().filter_map(|(task, took)| Some((task.clone(), median(took)?))).collect()
     }
 }

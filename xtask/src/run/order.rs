@@ -44,7 +44,7 @@ impl Order {
     pub fn deadline(&self) -> Duration {
         match self {
             Self::Suite(order) => order.deadline,
-            Self::Command(order) => order.deadline + COMMAND_GRACE + COMMAND_WRAP_UP,
+            Self::Command(order) => order.deadline.saturating_add(COMMAND_GRACE + COMMAND_WRAP_UP),
         }
     }
 

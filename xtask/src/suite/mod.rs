@@ -56,7 +56,9 @@ pub struct RunLimits {
 impl RunLimits {
     /// What every caller's own limit must at least be: queue + deadline + margin, in whole minutes, rounded up.
     pub fn outer(&self) -> Duration {
-        let seconds = (self.queue + self.deadline + self.margin).as_millis().div_ceil(60_000) * 60;
+        // A queue may be as long as whoever names it likes.
+        let all = self.queue.saturating_add(self.deadline + self.margin);
+        let seconds = all.as_millis().div_ceil(60_000) * 60;
         Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX))
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod adopt;
+mod fuzzed;
 mod house;
 mod line;
 mod lock_wait;
@@ -12,6 +13,8 @@ mod outer;
 mod past;
 mod pictures;
 mod plan;
+#[path = "../properties/mod.rs"]
+mod properties;
 mod receipt;
 mod receipt_rules;
 mod report;

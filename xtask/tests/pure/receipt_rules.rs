@@ -312,7 +312,7 @@ const SIGNATURE: &str = "-----BEGIN SSH SIGNATURE-----\n\
     -----END SSH SIGNATURE-----\n";
 
 /// Bytes made from good ones by a seed: bits turned, parts cut, doubled, moved, words of JSON put in.
-struct Mangler(u64);
+pub struct Mangler(pub u64);
 
 impl Mangler {
     fn next(&mut self, below: usize) -> usize {
@@ -323,7 +323,7 @@ impl Mangler {
         (mixed >> 33) as usize % below.max(1)
     }
 
-    fn mangle(&mut self, good: &[u8]) -> Vec<u8> {
+    pub fn mangle(&mut self, good: &[u8]) -> Vec<u8> {
         const WORDS: [&[u8]; 12] = [
             b"null",
             b"-1",

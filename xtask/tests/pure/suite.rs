@@ -534,23 +534,3 @@ fn there_are_at_most_a_thousand_tasks() {
     Suite::parse(&of(1000)).expect("a suite");
     wrong(&of(1001), &[(2004, "1001 tasks, but a suite has 1000 at most")]);
 }
-
-#[test]
-fn junk_never_panics() {
-    let mut state = 7_u64;
-    for round in 0..4000 {
-        let mut text: Vec<char> = WHOLE.chars().collect();
-        for _ in 0..1 + round % 5 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let at = (state >> 33) as usize % text.len();
-            let odd = ['"', '\'', '[', ']', '\n', '=', '\0', 'ß', '{', '}', '\\', ',', '9', '.', '\r'];
-            text[at] = odd[(state >> 20) as usize % odd.len()];
-            if round % 7 == 0 {
-                text.truncate(at.max(1));
-            }
-        }
-        if let Err(errors) = Suite::parse(&text.into_iter().collect::<String>()) {
-            assert!(!errors.0.is_empty());
-        }
-    }
-}
