@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use crate::postgres::{Segment, processes_in, segments};
 use crate::world::{Running, World, until};
 
-/// The query keeps its server's process too busy to notice that the server is gone.
+/// The query keeps its server's process too busy to notice that the server is gone, for ever where BUSY says so.
 const SUITE: &str = r#"
 schema = 1
 [run]
@@ -21,7 +21,7 @@ queue = "2m"
 start = "60s"
 setup = ["psql", "-c", "create table t as select generate_series(1, 1000) x"]
 [task.use]
-command = ["psql", "-c", "select count(*), pg_sleep(0.1) from t; select count(*) from generate_series(1, 2000000) x; create table u as select * from t"]
+command = ["sh", "-c", "psql -c \"select count(*), pg_sleep(0.1) from t; select count(*) from generate_series(1, ${BUSY:-1000}) a, generate_series(1, 2000) b; create table u as select * from t\""]
 services = ["postgres"]
 deadline = "1m"
 "#;
@@ -73,7 +73,8 @@ pub fn round(world: &World, seed: u64, cold: bool) -> Round {
     // A moment of the start, from the first one on, once the host or the server's process is there, of the use, or of the
     // stop.
     let first = match victim {
-        Victim::Postmaster | Victim::Everybody => 2,
+        Victim::Everybody => 3,
+        Victim::Postmaster => 2,
         Victim::Host => 1 + throw(2),
         _ => throw(3),
     };
@@ -89,14 +90,23 @@ pub fn round(world: &World, seed: u64, cold: bool) -> Round {
     };
     let mut command = dressed(&["verify"]);
     command.process_group(0);
+    if matches!(victim, Victim::Everybody) {
+        command.env("BUSY", "1000000000");
+    }
     let mut run = Running::start(command, &world.folder);
     let keeper = run.pid();
     let runner_now = || child(keeper, &["internal-runner"]);
     let host_now = || child(runner_now()?, &["internal-service"]);
     // Not the one that is asked for its version.
     let postmaster_now = || child(host_now()?, &["postgres", "-D"]);
+    let busy_now = || processes_in(&world.scratch()).iter().any(|process| process.contains("[local] SELECT"));
     until("a moment to kill", || {
-        let there = [true, host_now().is_some(), postmaster_now().is_some()][first as usize];
+        let there = match first {
+            0 => true,
+            1 => host_now().is_some(),
+            2 => postmaster_now().is_some(),
+            _ => busy_now(),
+        };
         there || run.child.try_wait().expect("the program can be waited for").is_some()
     });
     std::thread::sleep(after);
