@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use crate::postgres::{Segment, processes_in, segments};
 use crate::world::{Running, World, until};
 
-/// The query keeps its server's process too busy to notice that the server is gone, for ever where BUSY says so.
+/// The loop keeps its server's process too busy to notice that the server is gone, for ever where BUSY says so.
 const SUITE: &str = r#"
 schema = 1
 [run]
@@ -21,7 +21,7 @@ queue = "2m"
 start = "60s"
 setup = ["psql", "-c", "create table t as select generate_series(1, 1000) x"]
 [task.use]
-command = ["sh", "-c", "psql -c \"select count(*), pg_sleep(0.1) from t; select count(*) from generate_series(1, ${BUSY:-1000}) a, generate_series(1, 2000) b; create table u as select * from t\""]
+command = ["sh", "-c", "psql -c \"select count(*), pg_sleep(0.1) from t; do 'begin for i in 1..${BUSY:-100000} loop perform 1; end loop; end'; create table u as select * from t\""]
 services = ["postgres"]
 deadline = "1m"
 "#;
@@ -91,7 +91,7 @@ pub fn round(world: &World, seed: u64, cold: bool) -> Round {
     let mut command = dressed(&["verify"]);
     command.process_group(0);
     if matches!(victim, Victim::Everybody) {
-        command.env("BUSY", "1000000000");
+        command.env("BUSY", "2000000000");
     }
     let mut run = Running::start(command, &world.folder);
     let keeper = run.pid();
@@ -99,7 +99,7 @@ pub fn round(world: &World, seed: u64, cold: bool) -> Round {
     let host_now = || child(runner_now()?, &["internal-service"]);
     // Not the one that is asked for its version.
     let postmaster_now = || child(host_now()?, &["postgres", "-D"]);
-    let busy_now = || processes_in(&world.scratch()).iter().any(|process| process.contains("[local] SELECT"));
+    let busy_now = || processes_in(&world.scratch()).iter().any(|process| process.contains("[local] DO"));
     until("a moment to kill", || {
         let there = match first {
             0 => true,
