@@ -98,8 +98,9 @@ impl Drop for Keeper {
     }
 }
 
+/// The segment, if it is there and stays when nobody uses it any more.
 fn found(id: i32) -> Option<Segment> {
-    segments().into_iter().find(|segment| segment.id == id)
+    segments().into_iter().find(|segment| segment.id == id && segment.mode == "600")
 }
 
 /// A run's folder with the real folder of a server, or of an initdb, in it.

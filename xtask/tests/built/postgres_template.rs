@@ -1,8 +1,8 @@
 //! What a task's database begins with, and what is said where that cannot be made.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
-use xtask::service::Reply;
 use xtask::suite::Fill;
 
 use crate::postgres::{Server, ask, processes_in, service};
@@ -128,9 +128,14 @@ fn what_migrations_set_for_their_database_holds_in_every_copy() {
 #[test]
 fn a_run_that_is_over_ends_the_migrations() {
     let files: Vec<(String, &str)> = (0..400).map(|n| (format!("{n:03}.sql"), "select pg_sleep(0.3)")).collect();
-    let files: Vec<(&str, &str)> = files.iter().map(|(name, sql)| (name.as_str(), *sql)).collect();
+    let open = Folder::new();
+    fs::set_permissions(open.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let begun = open.path().join("begun");
+    let first = format!("copy (select 1) to '{}'", begun.display());
+    let mut files: Vec<(&str, &str)> = files.iter().map(|(name, sql)| (name.as_str(), *sql)).collect();
+    files.insert(0, ("000-first.sql", &first));
     let mut server = migrations(&files);
-    until("migrations to begin", || server.heard().contains(&Reply::Starting));
+    until("migrations to begin", || begun.exists());
     let began = std::time::Instant::now();
     server.stop();
     assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?} of 120s", began.elapsed());
