@@ -5,6 +5,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use nix::sys::stat::Mode;
 use xtask::archive;
+use xtask::command::verify::Written;
+use xtask::digest;
 use xtask::name::RunId;
 use xtask::receipt::statement::MAX_BYTES;
 
@@ -42,6 +44,17 @@ fn half_a_receipt_of_a_runner_that_died_is_in_nobodys_way() {
     let path = archive::write(folder.path(), &run(1), b"one", || None).unwrap();
     assert_eq!(fs::read(path).unwrap(), b"one");
     assert!(!half.exists());
+}
+
+/// Whoever can write to the folder can put another in its place before it is signed.
+#[test]
+fn a_receipt_is_read_again_only_as_it_was_written() {
+    let folder = Folder::new();
+    let path = archive::write(folder.path(), &run(1), b"failed", || None).unwrap();
+    let written = Written { path: path.clone(), sha256: digest::of_bytes(b"failed") };
+    assert_eq!(written.read().unwrap(), b"failed");
+    fs::write(path, "passed").unwrap();
+    assert!(written.read().unwrap_err().to_string().contains("is not what the run wrote"));
 }
 
 /// What lies there already, a link to elsewhere too, is never written to.
