@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
-use crate::soak_gate::{self, misjudged};
+use crate::soak_gate::{Known, misjudged};
 use crate::soak_ground::{CLEAN_UP, Ground, NUMBERS, WORKTREES, fill, take_every_inode, within};
 use crate::soak_plan::{Blow, Disk, Plan};
 use crate::soak_suite::Dice;
@@ -122,7 +122,7 @@ impl<'a> Caller<'a> {
         let mut done: Vec<Done> = Vec::new();
         if over {
             // What the tasks left is looked for at the very end of the runs, before anything else takes time.
-            wrong.extend(self.left_behind(plan));
+            wrong.extend(self.left_behind(plan, numbers[0]));
             done.extend(running.into_iter().map(Running::wait));
         } else {
             wrong.push(format!("a run did not end within {LONGEST:?}"));
@@ -256,12 +256,12 @@ impl<'a> Caller<'a> {
     // ---- what must be true afterwards
 
     // Survivors and folders. Where the keeper was killed the runner is still at it.
-    fn left_behind(&mut self, plan: &Plan) -> Option<String> {
+    fn left_behind(&mut self, plan: &Plan, number: u32) -> Option<String> {
         let killed = matches!(plan.blow, Some(Blow::KillKeeper | Blow::KillGroup | Blow::KillBoth));
         let patience = if killed { CLEAN_UP } else { Duration::ZERO };
         let base = self.world.scratch().join(format!("xtask-{}", self.user));
         let folders = || fs::read_dir(&base).map_or(0, |entries| entries.count());
-        if plan.blow == Some(Blow::KillBoth) && (self.ground.books().ghosts.len() > self.ghosts.len()) {
+        if self.ground.books().ghosts.contains(&number) {
             self.ghosts.push(plan.token.clone());
             return None;
         }
@@ -362,7 +362,7 @@ impl<'a> Caller<'a> {
             return Some(format!("the gate gives no answer: {}", String::from_utf8_lossy(&out.stderr)));
         };
         self.ground.books().receipts += 1;
-        let known = soak_gate::Done { dirty: plan.dirty, partial: plan.alone, step: plan.step };
+        let known = Known { dirty: plan.dirty, partial: plan.alone, step: plan.step };
         misjudged(&receipt, &answer, out.status.code().unwrap_or(-1), known)
     }
 

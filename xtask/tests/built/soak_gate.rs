@@ -13,7 +13,7 @@ pub struct Step {
 
 /// What was done to a run that a gate has to see.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Done {
+pub struct Known {
     pub dirty: bool,
     pub partial: bool,
     pub step: Option<Step>,
@@ -40,7 +40,7 @@ const NEVER: &[&str] = &[
 const BLUR_MS: u64 = 100;
 
 /// What is wrong with the answer of the gate (`check-receipt --unsigned --message-format json`) to this receipt.
-pub fn misjudged(receipt: &Value, answer: &Value, exit: i32, done: Done) -> Option<String> {
+pub fn misjudged(receipt: &Value, answer: &Value, exit: i32, known: Known) -> Option<String> {
     let predicate = &receipt["predicate"];
     let result = predicate["result"].as_str().unwrap_or_default();
     let reasons = answer["reasons"].as_array().cloned().unwrap_or_default();
@@ -57,15 +57,15 @@ pub fn misjudged(receipt: &Value, answer: &Value, exit: i32, done: Done) -> Opti
         other => return Some(format!("the receipt has the result {other:?}")),
     };
     let mut may: Vec<&str> = Vec::new();
-    if done.partial {
+    if known.partial {
         must.extend(["partial"]);
         may.extend(["task-missing"]);
     }
     if result == "passed" {
-        if done.dirty {
+        if known.dirty {
             must.extend(["tree-dirty", "tree-mismatch"]);
         }
-        if let Some(step) = done.step {
+        if let Some(step) = known.step {
             let at = |clock: &str| predicate["clocks"][clock]["monotonic_ms"].as_u64().unwrap_or_default();
             let seen = |from: u64| step.at_ms.saturating_add(BLUR_MS) < from;
             let unseen = |from: u64| step.at_ms > from.saturating_add(BLUR_MS);
