@@ -61,7 +61,7 @@ impl Process {
 
     /// Its command line as one line of at most 200 characters, or its short name in brackets if it has none.
     pub fn command(&self) -> String {
-        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let line = told(self.pid, "cmdline");
         let words: Vec<_> = line.split(|&b| b == 0).filter(|w| !w.is_empty()).map(String::from_utf8_lossy).collect();
         let text = if words.is_empty() { format!("[{}]", self.name) } else { words.join(" ") };
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect()
@@ -70,7 +70,7 @@ impl Process {
     /// The environment that it was started with, as the kernel shows it: entries that end in a zero byte. Empty if it has
     /// none, or if it cannot be read: another user's, or one that is just being replaced by exec.
     pub fn environ(&self) -> Vec<u8> {
-        fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default()
+        told(self.pid, "environ")
     }
 
     /// The parts of its mark, outermost run first; empty if it has none.
@@ -90,7 +90,21 @@ pub fn marks(environ: &[u8]) -> Vec<String> {
 /// The files behind stdout and stderr of a process, as /proc names them: a program that sheds its environment mostly
 /// keeps these.
 pub fn outputs(pid: i32) -> Vec<PathBuf> {
-    ["1", "2"].iter().filter_map(|fd| fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()).collect()
+    let output = |fd: &&str| places(pid).find_map(|place| fs::read_link(place.join("fd").join(fd)).ok());
+    ["1", "2"].iter().filter_map(output).collect()
+}
+
+// What a file of /proc tells of a process; nothing if there is nothing to tell.
+fn told(pid: i32, file: &str) -> Vec<u8> {
+    places(pid).filter_map(|place| fs::read(place.join(file)).ok()).find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+// Where /proc tells of a process. A first thread that has ended tells nothing any more, and the others know the same.
+fn places(pid: i32) -> impl Iterator<Item = PathBuf> {
+    let whole = PathBuf::from(format!("/proc/{pid}"));
+    let threads = whole.join("task");
+    let threads = std::iter::once_with(move || fs::read_dir(threads).into_iter().flatten()).flatten();
+    std::iter::once(whole).chain(threads.filter_map(|thread| Some(thread.ok()?.path())))
 }
 
 /// Everything below `root`, parents before their children, the dead ones included; `root` itself is left out.

@@ -275,8 +275,12 @@ pub fn processes_with(token: &str) -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("/proc");
     let pids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(|pid| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|&b| b == 0).any(|arg| String::from_utf8_lossy(arg).contains(token))
+        // One whose first thread has ended shows its arguments under the others alone.
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+        threads.flatten().any(|thread| {
+            let line = fs::read(thread.path().join("cmdline")).unwrap_or_default();
+            line.split(|&b| b == 0).any(|arg| String::from_utf8_lossy(arg).contains(token))
+        })
     })
     .collect()
 }

@@ -39,7 +39,8 @@ impl Field {
             task("quick", "fork deaf hang end fork session leave hang end say hi", &token, "leftovers = \"kill\""),
             task(
                 "daemon",
-                "fork session clobber leave deaf hang end fork deaf hang end deaf hang",
+                "fork session leave threads clobber deaf hang end fork session clobber leave deaf hang end \
+                 fork deaf hang end deaf hang",
                 &token,
                 "needs = [\"quick\"]",
             ),
