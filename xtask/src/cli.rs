@@ -9,6 +9,7 @@ use crate::command;
 use crate::lock::Scope;
 use crate::name::{Caller, Name, TaskName};
 use crate::plan::Selection;
+use crate::printer;
 use crate::run::order::Surface;
 use crate::time::{Clocks, parse_duration};
 use crate::verdict::Exit;
@@ -314,12 +315,19 @@ pub fn main(begun: Clocks) -> Exit {
             return if lock_run { exit.of_lock_run() } else { exit };
         }
     };
+    let holds_locks = matches!(cli.command, Command::InternalRunner { .. });
     let done = dispatch(cli.command, begun);
-    done.unwrap_or_else(|error| {
+    let exit = done.unwrap_or_else(|error| {
         crate::command::say(&format!("error: {error:#}\nexit code {}", Exit::Usage.code()));
         command::report::refused_junit(std::env::args_os().skip(1), &format!("{error:#}"));
         Exit::Usage
-    })
+    });
+    // Whoever reads may take all the time in the world, but not with a lock held.
+    if !holds_locks {
+        crate::sys::end_by_signals();
+    }
+    printer::settle(holds_locks.then_some(Duration::from_millis(500)));
+    exit
 }
 
 fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {

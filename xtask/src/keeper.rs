@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::interrupt::{Wake, Wakeups};
 use crate::lock::{self, HeldLocks, Identity, NotHeld, Patience, Scope, StopAsked};
 use crate::name::Caller;
+use crate::printer::{self, To, print};
 use crate::process::environment::names_key;
 use crate::process::{MARK, Output, Owner, ProcessTree, Spawn, Survivor, sweep};
 use crate::run::lifeline::Lifeline;
@@ -20,6 +21,8 @@ use crate::sys;
 use crate::time::{Clocks, Human, Moment};
 use crate::verdict::{Exit, ExitStatus, Stop};
 
+/// How long the runner waits for its keeper's words to be printed.
+const OWN_WORDS: Duration = Duration::from_millis(200);
 /// How much longer than the run's deadline the runner is given before it counts as hung and is killed. It ends every task
 /// by itself before the deadline; what may still take time then is a disk that syncs the receipt.
 const BACKSTOP: Duration = Duration::from_secs(10);
@@ -174,6 +177,7 @@ impl Keeper {
                     Message::Ended(status) => *command = Some(status),
                     Message::Receipt(sha256) => *receipt = Some(sha256),
                     Message::Trouble(text) => trouble.push(text),
+                    Message::Unsaid { data, text } => print(if data { To::Stdout } else { To::Stderr }, text),
                     Message::Stop(_) | Message::Suspend => {}
                 }
             }
@@ -256,6 +260,8 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result
         Order::Suite(_) => None,
         Order::Command(_) => Some(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed("no stdin"))?),
     };
+    // Its words come after this process's own.
+    printer::settle(Some(OWN_WORDS));
     tree.spawn(
         RUNNER,
         Spawn {

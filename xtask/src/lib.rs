@@ -20,6 +20,7 @@ pub mod sys;
 pub mod archive;
 pub mod interrupt;
 pub mod lock;
+pub mod printer;
 pub mod process;
 pub mod repo;
 pub mod scratch;

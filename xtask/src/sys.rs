@@ -38,6 +38,16 @@ pub fn this_program() -> io::Result<std::path::PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }
 
+/// From here on INT, TERM and HUP end this process as they do by default. For the very end, when nothing is held any more.
+pub fn end_by_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        if !is_ignored(signal) {
+            // SAFETY: the default action runs no code of this process.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+}
+
 /// Random bits from the kernel.
 pub fn random() -> io::Result<u32> {
     let mut bytes = [0; 4];

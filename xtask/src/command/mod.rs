@@ -15,13 +15,13 @@ pub mod signing;
 pub mod toolchain;
 pub mod verify;
 
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context as _;
 
 use crate::archive;
 use crate::plan::{Machine, Selection};
+use crate::printer::{To, print};
 use crate::process::affinity::Cpus;
 use crate::receipt::past::Past;
 use crate::repo::Repo;
@@ -32,14 +32,14 @@ use preflight::Ready;
 /// How many receipts are looked at for usual durations, at most.
 const HISTORY: usize = 20;
 
-/// A line for people. A closed stderr stops nobody: the run and its receipt matter more than the words about it.
+/// A line for people.
 pub fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    print(To::Stderr, format!("{text}\n"));
 }
 
 /// A line of data, on stdout.
 pub fn data(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+    print(To::Stdout, format!("{text}\n"));
 }
 
 /// The suite file: its path relative to the repository's root where it lies below it, and its text. A path that is not

@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::interrupt::Wakeups;
 use crate::name::Caller;
+use crate::printer::{self, To};
 use crate::process::environment::{Environment, Setting};
 use crate::process::{MARK, ProcessTree, log};
 use crate::receipt::build::{Facts, LOGS, build};
@@ -318,7 +319,23 @@ impl Runner<'_> {
         let finished = Stamped { at: sys::now(), event };
         show.on(&finished);
         show.job_summary(&finished);
+        hand_over_the_rest(&mut self.watch.lifeline.borrow_mut());
         Ok(exit)
+    }
+}
+
+/// How long a run waits at its end for a reader of its words that has stopped.
+const READERS: Duration = Duration::from_secs(2);
+
+/// How much of what nobody has read is kept for later.
+const KEPT_WORDS: usize = 64 << 10;
+
+// What was not read yet is the keeper's to print: it can wait for a reader without a lock.
+fn hand_over_the_rest(lifeline: &mut Lifeline) {
+    if !printer::settle(Some(READERS)) {
+        for (to, text) in printer::take_back(KEPT_WORDS) {
+            lifeline.send(Message::Unsaid { data: to == To::Stdout, text });
+        }
     }
 }
 

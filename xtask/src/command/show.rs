@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use crate::event::{Event, Stamped};
+use crate::printer::{self, To, print};
 use crate::record::Record;
 use crate::report::{FRAME, Outside, Piece, Scene, Screen, Size, Style, json};
 use crate::run::Observer;
@@ -24,6 +25,8 @@ pub struct Show {
     json: bool,
     requested: Moment,
     root: PathBuf,
+    // Nothing is drawn before: the last was not even written yet.
+    resting: Option<Moment>,
 }
 
 impl Show {
@@ -31,7 +34,7 @@ impl Show {
     pub fn new(surface: Surface, scene: Scene, root: &Path) -> Self {
         let requested = scene.began.monotonic;
         let screen = Screen::new(style(surface), scene);
-        Self { record: Record::default(), screen, json: surface.json, requested, root: root.to_owned() }
+        Self { record: Record::default(), screen, json: surface.json, requested, root: root.to_owned(), resting: None }
     }
 
     /// Says what happened now.
@@ -46,13 +49,12 @@ impl Show {
 
     /// Leaves the screen to somebody else.
     pub fn close(&mut self) {
-        let text = self.screen.erase();
-        let _ = io::stderr().lock().write_all(text.as_bytes());
+        print(To::Stderr, self.screen.erase());
     }
 
     /// Takes over the screen of somebody who may have left it in the middle of things.
     pub fn take_over(&self) {
-        let _ = io::stderr().lock().write_all(self.screen.erase_others().as_bytes());
+        print(To::Stderr, self.screen.erase_others());
     }
 
     /// The Markdown of GitHub's job summary, if this is a job of GitHub's: appended to the file that it names.
@@ -68,21 +70,17 @@ impl Show {
     }
 
     fn write(&mut self, pieces: Vec<Piece>) {
-        let mut to = io::stderr().lock();
         for piece in pieces {
-            let done = match piece {
-                Piece::Text(text) => to.write_all(text.as_bytes()),
-                Piece::Log(path) => self.write_log(&path, &mut to),
-            };
-            if done.is_err() {
-                return; // nobody reads any more: the run and its receipt go on without
+            match piece {
+                Piece::Text(text) => print(To::Stderr, text),
+                // A log that cannot be read is told where its end is shown.
+                Piece::Log(path) => drop(self.write_log(&path)),
             }
         }
     }
 
-    fn write_log(&self, path: &str, to: &mut impl Write) -> io::Result<()> {
-        let Ok(file) = File::open(self.root.join(path)) else { return Ok(()) };
-        let mut reader = BufReader::new(file);
+    fn write_log(&self, path: &str) -> io::Result<()> {
+        let mut reader = BufReader::new(File::open(self.root.join(path))?);
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -90,7 +88,7 @@ impl Show {
             if reader.by_ref().take(1 << 16).read_until(b'\n', &mut line)? == 0 {
                 return Ok(());
             }
-            to.write_all(self.screen.log_line(&line).as_bytes())?;
+            print(To::Stderr, self.screen.log_line(&line));
         }
     }
 }
@@ -100,7 +98,7 @@ impl Observer for Show {
         self.record.on(stamped);
         if self.json {
             let line = json::line(stamped, self.requested);
-            let _ = io::stdout().lock().write_all(line.as_bytes());
+            print(To::Stdout, line);
         } else {
             let pieces = self.screen.on(stamped, size());
             self.write(pieces);
@@ -108,16 +106,20 @@ impl Observer for Show {
     }
 
     fn tick(&mut self, now: Moment) {
-        if self.json || self.screen.due().is_none_or(|due| now < due) {
+        if self.wake_at().is_none_or(|due| now < due) {
+            return;
+        }
+        if printer::is_behind() {
+            self.resting = Some(now + FRAME);
             return;
         }
         let root = &self.root;
         let text = self.screen.tick(now, size(), &mut |log| last_bytes(&root.join(log)).unwrap_or_default());
-        let _ = io::stderr().lock().write_all(text.as_bytes());
+        print(To::Stderr, text);
     }
 
     fn wake_at(&self) -> Option<Moment> {
-        if self.json { None } else { self.screen.due() }
+        if self.json { None } else { self.screen.due().map(|due| self.resting.map_or(due, |rest| rest.max(due))) }
     }
 }
 

@@ -106,7 +106,7 @@ impl CommandHands<'_> {
             match message {
                 Message::Stop(stop) => self.inbox.push_back(Input::Stop(stop)),
                 Message::Suspend => (self.note)(&format!("note: {SUSPEND}")),
-                Message::Progress { .. } | Message::Ended(_) | Message::Receipt(_) | Message::Trouble(_) => {}
+                _ => {} // what a runner itself says
             }
         }
         if gone && !self.gone {

@@ -342,7 +342,7 @@ impl<'a> RunnerHands<'a> {
                 Message::Suspend => {
                     self.tell(Event::Note { text: SUSPEND.to_owned() });
                 }
-                Message::Progress { .. } | Message::Ended(_) | Message::Receipt(_) | Message::Trouble(_) => {}
+                _ => {} // what a runner itself says
             }
         }
         if gone && !self.keeper_gone {

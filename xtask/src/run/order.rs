@@ -157,6 +157,13 @@ pub enum Message {
         /// Of so many.
         of: usize,
     },
+    /// Runner to keeper: this could not be printed in time. The keeper does it once nobody waits for the locks any more.
+    Unsaid {
+        /// Whether it belongs on stdout.
+        data: bool,
+        /// The text.
+        text: String,
+    },
     /// Runner to keeper: the command of `lock run` ended so.
     Ended(ExitStatus),
     /// Runner to keeper: it has written the receipt, whose bytes have this sha256. What lies in its place without that may be

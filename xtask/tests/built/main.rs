@@ -26,6 +26,7 @@ mod postgres_template;
 mod postgres_unpacked;
 mod postgres_users;
 mod postgres_verify;
+mod printer;
 mod process;
 mod readme;
 mod receipt;

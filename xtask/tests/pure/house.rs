@@ -21,6 +21,7 @@ const FLOORS: &[(&str, u32, bool)] = &[
     ("archive", 4, false),
     ("interrupt", 4, false),
     ("lock", 4, false),
+    ("printer", 4, false),
     ("process", 4, false),
     ("repo", 4, false),
     ("scratch", 4, false),

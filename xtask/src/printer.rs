@@ -1,0 +1,188 @@
+//! What this process prints. A thread of its own writes it, because a terminal that was stopped (Ctrl-S) and a pipe that
+//! nobody empties (`| less`) take no more and say nothing: whoever holds a lock must not wait for them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::unistd::write;
+
+/// Where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// Data.
+    Stdout,
+    /// Words for people.
+    Stderr,
+}
+
+/// So many bytes wait to be written before whoever prints more has to wait for its turn.
+const ROOM: usize = 1 << 20;
+
+/// Where nothing was written for so long, nobody reads, and what finds no room is left out.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Written in one go; pipes take so much at once or not at all.
+const PIECE: usize = 4096;
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<(To, Vec<u8>)>,
+    // What the thread is writing now, and how much of it is written.
+    writing: Option<(To, Vec<u8>, usize)>,
+    bytes: usize,
+    // When a piece was last written.
+    moved: Option<Instant>,
+    stuck: bool,
+    left_out: usize,
+    closed: [bool; 2],
+}
+
+#[derive(Default)]
+struct Printer {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+static PRINTER: OnceLock<Printer> = OnceLock::new();
+
+impl Printer {
+    // That somebody panicked while printing spoils nothing.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn write_on(&self) {
+        let mut state = self.state();
+        loop {
+            let Some((to, bytes)) = state.queue.pop_front() else {
+                let left_out = std::mem::take(&mut state.left_out);
+                if left_out > 0 {
+                    let text = format!("({left_out} texts are not shown, because nobody read them)\n");
+                    state.queue.push_back((To::Stderr, text.into_bytes()));
+                    continue;
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let size = bytes.len();
+            state.writing = Some((to, bytes, 0));
+            while let Some((to, bytes, done)) = &state.writing
+                && *done < size
+                && !state.closed[*to as usize]
+            {
+                let (to, piece) = (*to, bytes[*done..size.min(done + PIECE)].to_vec());
+                drop(state);
+                let written = write_some(to, &piece);
+                state = self.state();
+                match (written, &mut state.writing) {
+                    (Ok(count), Some((_, _, done))) => *done += count,
+                    // Nobody will read any more.
+                    (Err(_), _) => state.closed[to as usize] = true,
+                    (Ok(_), None) => {}
+                }
+                (state.moved, state.stuck) = (Some(Instant::now()), false);
+                self.changed.notify_all();
+            }
+            state.bytes = state.bytes.saturating_sub(size);
+            state.writing = None;
+            self.changed.notify_all();
+        }
+    }
+}
+
+fn write_some(to: To, piece: &[u8]) -> nix::Result<usize> {
+    loop {
+        let written = match to {
+            To::Stdout => write(io::stdout(), piece),
+            To::Stderr => write(io::stderr(), piece),
+        };
+        match written {
+            Err(Errno::EINTR) => {}
+            // Another program at the same terminal may have made it so.
+            Err(Errno::EAGAIN) => std::thread::sleep(Duration::from_millis(10)),
+            done => return done,
+        }
+    }
+}
+
+fn printer() -> Option<&'static Printer> {
+    if let Some(printer) = PRINTER.get() {
+        return Some(printer);
+    }
+    PRINTER.set(Printer::default()).ok()?;
+    let printer = PRINTER.get()?;
+    let thread = std::thread::Builder::new().name("printer".to_owned()).spawn(|| printer.write_on());
+    if thread.is_err() {
+        // Without a thread nothing is ever written; `print` then does it by itself.
+        printer.state().closed = [true; 2];
+    }
+    Some(printer)
+}
+
+/// Prints that, in order with everything else of this process. Blocks where a reader is slow, but not for one that has
+/// stopped. That nobody reads it is no error: the run and its receipt matter more than the words about it.
+pub fn print(to: To, text: impl Into<Vec<u8>>) {
+    let Some(printer) = printer() else { return };
+    let text = text.into();
+    let mut state = printer.state();
+    if text.is_empty() || state.closed[to as usize] {
+        return;
+    }
+    let begun = Instant::now();
+    while state.bytes > 0 && state.bytes + text.len() > ROOM {
+        let moved = state.moved.map_or(begun, |moved| moved.max(begun));
+        if state.stuck || moved.elapsed() >= PATIENCE {
+            state.stuck = true;
+            state.left_out += 1;
+            return;
+        }
+        state = printer.wait(state, PATIENCE);
+    }
+    state.bytes += text.len();
+    state.queue.push_back((to, text));
+    printer.changed.notify_all();
+}
+
+/// Whether something waits to be written: then there is no use in drawing the same again.
+pub fn is_behind() -> bool {
+    PRINTER.get().is_some_and(|printer| printer.state().bytes > 0)
+}
+
+/// Waits until everything is written, for so long at most (none: for as long as it takes). True if it is.
+pub fn settle(limit: Option<Duration>) -> bool {
+    let Some(printer) = PRINTER.get() else { return true };
+    let begun = Instant::now();
+    let mut state = printer.state();
+    loop {
+        if state.bytes == 0 && state.left_out == 0 {
+            return true;
+        }
+        let left = limit.map_or(PATIENCE, |limit| limit.saturating_sub(begun.elapsed()));
+        if left.is_zero() {
+            return false;
+        }
+        state = printer.wait(state, left);
+    }
+}
+
+/// Takes back what was not written yet, for somebody else to print: the last `most` bytes of it at most.
+pub fn take_back(most: usize) -> Vec<(To, String)> {
+    let Some(printer) = PRINTER.get() else { return Vec::new() };
+    let mut state = printer.state();
+    let writing = state.writing.take().map(|(to, bytes, done)| (to, bytes[done..].to_vec()));
+    let mut left: Vec<(To, Vec<u8>)> = writing.into_iter().chain(std::mem::take(&mut state.queue)).collect();
+    // Whatever the thread is stuck in is over with this process.
+    (state.bytes, state.left_out, state.closed) = (0, 0, [true; 2]);
+    let mut size: usize = left.iter().map(|(_, bytes)| bytes.len()).sum();
+    while size > most && !left.is_empty() {
+        size -= left.remove(0).1.len();
+    }
+    left.into_iter().map(|(to, bytes)| (to, String::from_utf8_lossy(&bytes).into_owned())).collect()
+}
