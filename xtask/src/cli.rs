@@ -1,5 +1,6 @@
 //! The flags as typed, and from them the requests as meant. `--help` is written here.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -281,7 +282,7 @@ pub struct LockRunArgs {
     pub deadline: Duration,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
 
 /// Flags of `adopt`.

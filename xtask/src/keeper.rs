@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use crate::event::Event;
 use crate::interrupt::{Wake, Wakeups};
+use crate::lock::inside::{self, Family};
 use crate::lock::{self, HeldLocks, Identity, NotHeld, Patience, Scope, StopAsked};
 use crate::name::Caller;
 use crate::printer::{self, To, print};
 use crate::process::environment::names_key;
+use crate::process::table::Process;
 use crate::process::{MARK, Output, Owner, ProcessTree, Spawn, Survivor, sweep};
 use crate::run::lifeline::Lifeline;
 use crate::run::order::{Message, Order, SUSPEND};
@@ -65,10 +67,13 @@ impl Keeper {
         Ok(Self { wakeups: RefCell::new(Wakeups::new()?), stopped: Cell::new(None) })
     }
 
-    /// Waits for these locks out of one budget, which counts from `began`. Errors with why there is no lock.
+    /// Waits for these locks out of one budget, which counts from `began`. Errors with why there is no lock. A call from
+    /// inside a run that holds one of them, or the machine, whose port this is, is refused before anything is taken: a
+    /// folder is not waited for while the machine is held.
     pub fn hold(
         &self,
         wanted: &[(Scope, u16)],
+        workstation: u16,
         identity: &Identity,
         (began, budget): (Clocks, Duration),
         tell: &mut dyn FnMut(Event),
@@ -90,7 +95,12 @@ impl Keeper {
             woken.into_iter().find_map(|wake| if let Wake::Stop(stop) = wake { Some(stop) } else { None })
         };
         let mark = std::env::var(MARK).unwrap_or_default();
-        let patience = Patience { began, budget, stop: StopAsked { fd: asked.as_fd(), which: &which }, mark: &mark };
+        let stop = StopAsked { fd: asked.as_fd(), which: &which };
+        let machine = (Scope::Workstation, workstation);
+        let others = wanted.iter().copied().filter(|lock| *lock != machine);
+        let locks: Vec<_> = std::iter::once(machine).chain(others).collect();
+        inside::refuse(&locks, &Family::new(&mark, ancestors()), stop)?;
+        let patience = Patience { began, budget, stop, mark: &mark };
         lock::acquire_all(wanted, identity, &patience, &mut |event| {
             if let Event::Queued { scope, .. } = &event {
                 holds.set(*scope != wanted[0].0.to_string());
@@ -242,6 +252,13 @@ impl Keeper {
             }
         }
     }
+}
+
+// This process's parent, the parent of that, and so on, as far as they can be seen.
+fn ancestors() -> Vec<i32> {
+    let parent = |&pid: &i32| Some(Process::read(pid)?.parent).filter(|&parent| parent > 0);
+    // Parents may end while they are read, and their pids may be given out again; so there is a last one.
+    std::iter::successors(Some(nix::unistd::getppid().as_raw()), parent).take(4096).collect()
 }
 
 fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result<Lifeline, String> {

@@ -91,6 +91,14 @@ pub fn utc_clock(wall_ms: u64) -> String {
     utc(wall_ms)[11..19].to_owned()
 }
 
+/// A moment for somebody who reads it at `now_ms`: the clock alone on the same day of UTC, `14:02:10`; with the day on any
+/// other, `2026-12-01 00:10:00`.
+pub fn utc_when(wall_ms: u64, now_ms: u64) -> String {
+    let (when, now) = (utc(wall_ms), utc(now_ms));
+    let (day, clock) = (&when[..10], &when[11..19]);
+    if now.starts_with(day) { clock.to_owned() } else { format!("{day} {clock}") }
+}
+
 /// Longer than any limit can mean, and short enough to be added to any time of day.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 

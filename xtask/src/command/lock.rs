@@ -1,6 +1,8 @@
 //! `lock status`: who has the locks. `lock run`: any command under one of them.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -33,21 +35,26 @@ struct Line<'a> {
 }
 
 /// Says who has the workstation lock and the lock of this folder; takes neither. With `check` the exit code says it too.
+/// Errors, after the workstation's, where it cannot be told which folder this is.
 pub fn status(check: bool, json: bool) -> anyhow::Result<Exit> {
     let ports = Ports::from_env()?;
-    let folder = folder()?;
-    let worktree = ports.worktree_for(&folder).with_context(|| format!("cannot look at {}", folder.display()))?;
     let namespace = namespace("net");
     let mut exit = Exit::Passed;
-    for (scope, port) in [(Scope::Workstation, ports.workstation), (Scope::Worktree, worktree)] {
+    for scope in [Scope::Workstation, Scope::Worktree] {
+        let (port, shown) = match scope {
+            Scope::Workstation => (ports.workstation, None),
+            Scope::Worktree => {
+                let folder = folder()?;
+                (worktree_port(&ports, &folder)?, Some(folder.display().to_string()))
+            }
+        };
         let state = look(scope, port).with_context(|| format!("cannot listen on 127.0.0.1:{port}"))?;
-        let shown = (scope == Scope::Worktree).then(|| folder.display().to_string());
         if json {
             let (scope, network_namespace) = (scope.to_string(), namespace.as_deref());
             let line = Line { schema: SCHEMA, scope, port, network_namespace, folder: shown, state: &state };
             data(&serde_json::to_string(&line).context("cannot write the state as JSON")?);
         } else {
-            let lines = state.lines(scope);
+            let lines = state.lines(scope, sys::clocks().wall_ms);
             let place = shown.map(|folder| format!(" of {folder}")).unwrap_or_default();
             say(&format!("{scope} lock 127.0.0.1:{port}{place}: {}", lines[0]));
             lines[1..].iter().for_each(|line| say(&format!("   {line}")));
@@ -76,7 +83,7 @@ pub struct Request {
     /// How long the command may run.
     pub deadline: Duration,
     /// The command and its arguments; never empty.
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
 
 /// Waits for the lock, runs the command, and exits with its code, or with 120 + the code of trouble of our own.
@@ -94,7 +101,11 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
     anyhow::ensure!(request.deadline >= SHORTEST, "--deadline is at least {}", Human(SHORTEST));
     let here = std::env::current_dir().context("the current folder cannot be found")?;
     let ports = Ports::from_env()?;
-    let repo = Repo::find(&here).ok();
+    let repo = match request.scope {
+        // Only for what those who wait are told.
+        Scope::Workstation => Repo::find(&here).ok(),
+        Scope::Worktree => around(&here)?,
+    };
     let folder = repo.as_ref().map_or(&here, |repo| &repo.root);
     let search = std::env::var_os("PATH").unwrap_or_default();
     let program = find(&request.command[0], &here, &search).map_err(anyhow::Error::msg)?;
@@ -115,23 +126,24 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
         repository: repo.as_ref().and_then(|repo| Some(repo.root.file_name()?.to_string_lossy().into_owned())),
         folder: folder.display().to_string(),
         commit: None,
-        command: request.command.join(" "),
+        command: request.command.join(" ".as_ref()).to_string_lossy().into_owned(),
         longest: keeper::longest(Order::Command(order.clone()).deadline()),
     };
     let port = match request.scope {
         Scope::Workstation => ports.workstation,
-        Scope::Worktree => {
-            ports.worktree_for(folder).with_context(|| format!("cannot look at {}", folder.display()))?
-        }
+        Scope::Worktree => worktree_port(&ports, folder)?,
     };
+    let wanted = [(request.scope, port)];
     let keeper = Keeper::new().context("signals cannot be caught")?;
     let mut queued = false;
-    let held = keeper.hold(&[(request.scope, port)], &identity, (request.begun, request.queue), &mut |event| {
+    let mut tell = |event| {
         if let Event::Queued { text, .. } = event {
             queued = true;
-            text.iter().for_each(|line| say(&format!("     Waiting {line}")));
+            let verbs = std::iter::once("Waiting").chain(std::iter::repeat(""));
+            text.iter().zip(verbs).for_each(|(line, verb)| say(&format!("{verb:>12} {line}")));
         }
-    });
+    };
+    let held = keeper.hold(&wanted, ports.workstation, &identity, (request.begun, request.queue), &mut tell);
     let locks = match held {
         Ok(locks) => locks,
         Err(why) => {
@@ -162,5 +174,20 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
 // The working directory that the worktree lock is about: that of the repository, if there is one around.
 fn folder() -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("the current folder cannot be found")?;
-    Ok(Repo::find(&here).map_or(here, |repo| repo.root))
+    Ok(around(&here)?.map_or(here, |repo| repo.root))
+}
+
+fn worktree_port(ports: &Ports, folder: &Path) -> anyhow::Result<u16> {
+    ports.worktree_for(folder).with_context(|| format!("cannot look at {}", folder.display()))
+}
+
+// The repository around a folder; none where no folder above has a `.git`, and git is not needed to see that. Where git
+// refuses to look (a repository of another user) the folder is not a lock of its own: to others it is the repository's.
+fn around(folder: &Path) -> anyhow::Result<Option<Repo>> {
+    let is_missing = |e: &std::io::Error| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    let has_git = |folder: &Path| !folder.join(".git").symlink_metadata().is_err_and(|e| is_missing(&e));
+    match Repo::find(folder) {
+        Err(_) if !folder.ancestors().any(has_git) => Ok(None),
+        found => found.map(Some),
+    }
 }

@@ -93,8 +93,9 @@ pub fn check(
 /// The absolute path of a program that this process may execute. A name without `/` is looked for on `search`, as exec
 /// does it: entries that are no absolute paths are meant from `dir`, in which the program will run; empty ones, which
 /// would mean `dir` itself, are left out. A name with `/` is meant from `dir`.
-pub fn find(program: &str, dir: &Path, search: &OsStr) -> Result<PathBuf, String> {
-    if program.contains('/') {
+pub fn find(program: impl AsRef<OsStr>, dir: &Path, search: &OsStr) -> Result<PathBuf, String> {
+    let program = program.as_ref();
+    if program.as_encoded_bytes().contains(&b'/') {
         let path = dir.join(program);
         return match path.metadata() {
             Err(e) => Err(format!("program {program:?} cannot be found: {e}")),

@@ -151,7 +151,9 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     let keeper = Keeper::new().context("signals cannot be caught")?;
     let mut tell = |event| show::open(&show).tell(event);
     let wanted = [(Scope::Worktree, worktree), (Scope::Workstation, ports.workstation)];
-    let held = show::while_drawing(&show, || keeper.hold(&wanted, &identity, (request.begun, budget), &mut tell));
+    let held = show::while_drawing(&show, || {
+        keeper.hold(&wanted, ports.workstation, &identity, (request.begun, budget), &mut tell)
+    });
     let mut show = show.into_inner().unwrap_or_else(PoisonError::into_inner);
     show.close();
     let facts = |won| Facts {

@@ -6,6 +6,7 @@
 
 pub mod banner;
 pub mod holder;
+pub mod inside;
 pub mod news;
 pub mod port;
 pub mod status;
@@ -133,7 +134,7 @@ impl fmt::Display for NotHeld {
             Self::Nested { scope, run, who } => write!(
                 f,
                 "this call is a part of run {run}, which holds the {scope} lock itself ({who}): it would wait for its own \
-                 end; call the command itself in place of xtask"
+                 end, or for a run that waits for that; call the command itself in place of xtask"
             ),
             Self::Bind { port, error } => write!(f, "cannot listen on 127.0.0.1:{port}: {error}"),
         }
@@ -197,9 +198,8 @@ pub fn acquire(
 ) -> Result<HeldLock, NotHeld> {
     let bind = |error| NotHeld::Bind { port, error };
     let (began, budget) = (patience.began.monotonic, patience.budget);
-    let marks = patience.mark.split(':').filter_map(|part| Some(part.split_once('/')?.0.to_owned())).collect();
     let seed = u64::from(sys::random().map_err(bind)?);
-    let mut wait = Wait::new(began, budget, marks, seed);
+    let mut wait = Wait::new(began, budget, inside::runs(patience.mark), seed);
     let claim = Claim {
         scope: Some(scope.to_string()),
         run: Some(identity.run.to_string()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::lock::banner::Claim;
 use crate::lock::wait::News;
-use crate::time::{Human, utc_clock};
+use crate::time::{Human, utc_when};
 
 /// What the lines need to know of the wait beside the news.
 #[derive(Debug, Clone)]
@@ -34,11 +34,11 @@ pub fn lines(news: &News, scene: &Scene) -> Vec<String> {
     match news {
         News::Held { claim, again } => {
             let by = if *again { " by the same".to_owned() } else { by(claim) };
-            let (since, progress, until) = (since(claim), progress(claim), until(claim, scene));
+            let (since, progress, until) = (since(claim, scene.wall_ms), progress(claim), until(claim, scene));
             let mut lines = vec![format!("{scope} lock 127.0.0.1:{port} is held{since}{by}{progress}{until}")];
-            lines.extend(ahead(claim).filter(|_| !again));
+            lines.extend(ahead(claim, scene.wall_ms).filter(|_| !again));
             lines.extend(note(claim, scene));
-            lines.push(format!("{budget}, ends {}", utc_clock(scene.end_ms)));
+            lines.push(format!("{budget}, ends {}", utc_when(scene.end_ms, scene.wall_ms)));
             lines
         }
         News::NotAccepted => vec![
@@ -102,8 +102,8 @@ pub fn elsewhere(claim: &Claim, scope: &str) -> Option<String> {
 }
 
 /// ` since 14:02:10`, where the holder says it.
-pub fn since(claim: &Claim) -> String {
-    claim.since_ms.map(|since| format!(" since {}", utc_clock(since))).unwrap_or_default()
+pub fn since(claim: &Claim, now_ms: u64) -> String {
+    claim.since_ms.map(|since| format!(" since {}", utc_when(since, now_ms))).unwrap_or_default()
 }
 
 /// `; 9 of 13 tasks done`, where the holder says it.
@@ -116,18 +116,21 @@ pub fn progress(claim: &Claim) -> String {
 }
 
 /// `1 more waits, since 14:03:55`, where the holder says that somebody does.
-pub fn ahead(claim: &Claim) -> Option<String> {
+pub fn ahead(claim: &Claim, now_ms: u64) -> Option<String> {
     let waiting = claim.waiting.filter(|&count| count > 0)?;
     let verb = if waiting == 1 { "waits" } else { "wait" };
-    let since = claim.waiting_since_ms.map(|since| format!(", the first since {}", utc_clock(since)));
+    let since = claim.waiting_since_ms.map(|since| format!(", the first since {}", utc_when(since, now_ms)));
     Some(format!("{waiting} more {verb} for it{}", since.unwrap_or_default()))
 }
 
 fn until(claim: &Claim, scene: &Scene) -> String {
     let Some(free) = claim.free_at_ms else { return String::new() };
-    let at = utc_clock(free);
+    let at = utc_when(free, scene.wall_ms);
     if free > scene.end_ms {
-        format!("; free at {at} at the latest, which is after your budget ends at {}", utc_clock(scene.end_ms))
+        format!(
+            "; free at {at} at the latest, which is after your budget ends at {}",
+            utc_when(scene.end_ms, scene.wall_ms)
+        )
     } else {
         format!("; free at {at} at the latest")
     }
@@ -143,8 +146,8 @@ pub fn spent(scene: &Scene, holder: Option<&Claim>, behind: &[(&Claim, Duration)
     }];
     if let Some(claim) = holder {
         let who = Some(who(claim)).filter(|who| !who.is_empty()).unwrap_or_else(|| "says nothing of itself".to_owned());
-        let free = claim.free_at_ms.map(|free| format!("; free at {} at the latest", utc_clock(free)));
-        lines.push(format!("holder    {who}{}{}", since(claim), free.unwrap_or_default()));
+        let free = claim.free_at_ms.map(|free| format!("; free at {} at the latest", utc_when(free, scene.wall_ms)));
+        lines.push(format!("holder    {who}{}{}", since(claim, scene.wall_ms), free.unwrap_or_default()));
         lines.extend(elsewhere(claim, scope).map(|note| format!("note      {note}")));
     }
     if behind.len() > 1 {

@@ -11,7 +11,7 @@ use crate::lock::wait::{Failure, LOOK, News, Step, Wait};
 use crate::lock::waiter::{Hands, StopAsked};
 use crate::lock::{Scope, news};
 use crate::sys;
-use crate::time::utc_clock;
+use crate::time::utc_when;
 
 /// What is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -39,13 +39,13 @@ pub enum State {
 }
 
 impl State {
-    /// The lines for people, who asked about the lock of this scope.
-    pub fn lines(&self, scope: Scope) -> Vec<String> {
+    /// The lines for people, who asked about the lock of this scope at `now_ms`.
+    pub fn lines(&self, scope: Scope, now_ms: u64) -> Vec<String> {
         match self {
             Self::Free => vec!["free".to_owned()],
             Self::Held { holder } => {
-                let free = holder.free_at_ms.map(|at| format!("; free at {} at the latest", utc_clock(at)));
-                let (since, by, progress) = (news::since(holder), news::by(holder), news::progress(holder));
+                let free = holder.free_at_ms.map(|at| format!("; free at {} at the latest", utc_when(at, now_ms)));
+                let (since, by, progress) = (news::since(holder, now_ms), news::by(holder), news::progress(holder));
                 let mut lines = vec![format!("held{since}{by}{progress}{}", free.unwrap_or_default())];
                 lines.extend(news::elsewhere(holder, &scope.to_string()));
                 lines.extend(holder.command.iter().map(|command| format!("runs     {command}")));
@@ -54,7 +54,7 @@ impl State {
                     lines.push(format!("process  {pid} in {namespace}"));
                 }
                 let nobody = || Some("nobody waits for it".to_owned()).filter(|_| holder.waiting == Some(0));
-                lines.extend(news::ahead(holder).or_else(nobody));
+                lines.extend(news::ahead(holder, now_ms).or_else(nobody));
                 lines
             }
             Self::Unanswered { why, text } => {

@@ -161,7 +161,7 @@ impl Line {
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
                     if !sleep(until, stop, Some((self.socket.as_fd(), PollFlags::POLLIN))) {
-                        return self.whole_line().unwrap_or_else(|| self.quiet());
+                        return self.whole_line().unwrap_or_else(|| self.stalled());
                     }
                 }
                 end => return self.ended(end.is_err() || self.reset),
@@ -198,6 +198,11 @@ impl Line {
     fn bytes(&self) -> Seen {
         let text = String::from_utf8_lossy(&self.got[..self.got.len().min(80)]).into_owned();
         Seen::Bytes(clean(text.lines().next().unwrap_or_default(), 80))
+    }
+
+    // A holder says its line at once, so part of its beginning is the word of somebody else.
+    fn stalled(&self) -> Seen {
+        if self.got.is_empty() || self.greeted { self.quiet() } else { self.bytes() }
     }
 
     fn quiet(&self) -> Seen {

@@ -8,7 +8,7 @@ use super::pen::{Tone, whole};
 use super::rows;
 use crate::event::{Claim, Event, Stamped};
 use crate::lock::news;
-use crate::time::{Human, Moment, millis, utc_clock};
+use crate::time::{Human, Moment, millis, utc_when};
 
 /// Where the values of the rows begin; further to the left on a narrow terminal.
 const INDENT: usize = 13;
@@ -71,17 +71,17 @@ fn facts(claim: &Claim, wall_ms: u64, ends_ms: u64) -> Vec<(&'static str, String
     let who = Some(news::who(claim)).filter(|who| !who.is_empty());
     let who = who.unwrap_or_else(|| "an xtask that says no more of itself".to_owned());
     let mut facts = vec![("held by", clean::line(who.as_bytes(), QUOTE_MAX))];
-    let ends = format!("your budget ends {}", utc_clock(ends_ms));
-    facts.push(match claim.free_at_ms.map(|free| (utc_clock(free), free > ends_ms)) {
+    let ends = format!("your budget ends {}", utc_when(ends_ms, wall_ms));
+    facts.push(match claim.free_at_ms.map(|free| (utc_when(free, wall_ms), free > ends_ms)) {
         Some((free, true)) => ("warning", format!("free at {free} at the latest, but {ends}: you may be refused")),
         Some((free, false)) => ("at latest", format!("free at {free}; {ends}")),
         None => ("you", ends),
     });
     if let Some(since) = claim.since_ms {
         let running = whole(Duration::from_millis(wall_ms.saturating_sub(since)));
-        facts.push(("since", format!("{}, for {running}{}", utc_clock(since), news::progress(claim))));
+        facts.push(("since", format!("{}, for {running}{}", utc_when(since, wall_ms), news::progress(claim))));
     }
-    facts.extend(news::ahead(claim).map(|ahead| ("waiting", ahead)));
+    facts.extend(news::ahead(claim, wall_ms).map(|ahead| ("waiting", ahead)));
     facts
 }
 

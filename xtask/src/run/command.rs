@@ -82,7 +82,7 @@ impl CommandHands<'_> {
             let spawn = Spawn {
                 label: LABEL,
                 program: self.order.program.clone(),
-                args: self.order.args.iter().map(Into::into).collect(),
+                args: self.order.args.clone(),
                 dir: self.order.folder.clone(),
                 env: self.env.clone().into_vec(),
                 output: Output::Inherit,

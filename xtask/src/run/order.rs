@@ -1,5 +1,6 @@
 //! What the keeper tells the runner: one line of JSON through the lifeline, the socket pair between the two.
 
+use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,7 +74,7 @@ pub struct CommandOrder {
     /// Its program, absolute.
     pub program: PathBuf,
     /// Its arguments.
-    pub args: Vec<String>,
+    pub args: Vec<OsString>,
     /// When the lock was won.
     pub won: Clocks,
     /// How long the command may run.

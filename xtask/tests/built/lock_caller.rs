@@ -40,6 +40,11 @@ impl Caller {
         self.acquire_unless(port, StopAsked { fd: never.as_fd(), which: &|| None })
     }
 
+    /// A lock of which a program that this process starts is no part: its pid, which would say so, is not told.
+    pub fn acquire_unrelated(&self, port: u16) -> Result<HeldLock, NotHeld> {
+        self.acquire(port).inspect(|held| held.say(|claim| claim.pid = None))
+    }
+
     pub fn acquire_unless(&self, port: u16, stop: StopAsked) -> Result<HeldLock, NotHeld> {
         let patience = Patience { began: sys::clocks(), budget: self.budget, stop, mark: &self.mark };
         lock::acquire(Scope::Workstation, port, &self.identity, &patience, &mut |event| {

@@ -73,7 +73,8 @@ pub fn copy_for_all(program: &std::path::Path, folder: &Folder) -> std::path::Pa
 #[test]
 fn users_and_namespaces_that_share_the_network_exclude_each_other() {
     if !nix::unistd::geteuid().is_root() {
-        return; // only root can become somebody else
+        let test = "users_and_namespaces_that_share_the_network_exclude_each_other";
+        return crate::world::skipped(test, "only root can become somebody else");
     }
     let (folder, ports) = (Folder::new(), Ports::take(1));
     let program = program_for_all(&folder);
@@ -127,7 +128,8 @@ fn until_won(port: u16) -> xtask::lock::HeldLock {
 #[test]
 fn another_network_has_a_lock_of_its_own_and_status_says_which() {
     if !nix::unistd::geteuid().is_root() {
-        return; // only root can make one
+        let test = "another_network_has_a_lock_of_its_own_and_status_says_which";
+        return crate::world::skipped(test, "only root can make one");
     }
     let (folder, ports) = (Folder::new(), Ports::take(1));
     let _here = Caller::new("local", Duration::ZERO).acquire(ports.first).expect("free");

@@ -69,6 +69,18 @@ fn a_server_that_waits_for_a_request_is_named_after_two_silences() {
 }
 
 #[test]
+fn the_beginning_of_a_holders_line_and_then_silence_is_told_as_heard() {
+    let port = Ports::take(1).first;
+    let listener = TcpListener::bind(address(port)).expect("free");
+    let mut kept = Vec::new();
+    stranger(listener, move |mut connection| {
+        connection.write_all(b"xtask-loc").expect("it fits");
+        kept.push(connection);
+    });
+    has(&foreign(Caller::new("local", LONG).acquire(port)), "heard     \"xtask-loc\"");
+}
+
+#[test]
 fn a_server_on_every_address_of_both_families_is_found() {
     // Nobody may keep the port on another address meanwhile.
     let port = Ports::take(1).first;

@@ -28,6 +28,7 @@ pub fn connect(port: u16) -> TcpStream {
 
 /// Reads a holder's line.
 pub fn banner(stream: &mut TcpStream) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
         let mut byte = [0];

@@ -13,6 +13,7 @@ mod lock_contender;
 mod lock_exclusion;
 mod lock_facts;
 mod lock_foreign;
+mod lock_nested;
 mod lock_run;
 mod lock_storm;
 mod lock_wedge;

@@ -59,6 +59,6 @@ fn holder(claim: &Claim) {
     let mut all: Vec<String> = [true, false].into_iter().flat_map(|again| lines(&held(again), &scene)).collect();
     all.extend(note(claim, &scene));
     all.extend(spent(&scene, Some(claim), &behind));
-    all.extend(State::Held { holder: Box::new(claim.clone()) }.lines(Scope::Workstation));
+    all.extend(State::Held { holder: Box::new(claim.clone()) }.lines(Scope::Workstation, scene.wall_ms));
     assert!(all.iter().all(|line| shown(line, 1200)), "{all:?}");
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use xtask::lock::Scope;
 use xtask::lock::banner::{self, Asking, Claim};
+use xtask::lock::inside::{self, Family};
 use xtask::lock::news::{self, Scene};
 use xtask::lock::port::{PortError, Ports};
 use xtask::lock::status::State;
@@ -820,8 +821,42 @@ fn a_holder_that_takes_the_port_for_another_lock_is_no_neighbour_in_a_folder() {
 }
 
 #[test]
+fn a_moment_of_another_day_says_which_day() {
+    const DAY: u64 = 86_400_000;
+    let tomorrow = Claim { since_ms: Some(DAY + 940_000), free_at_ms: Some(2 * DAY + 1_500_000), ..holder() };
+    let here = Scene { wall_ms: DAY + 1_000_000, end_ms: DAY + 1_600_000, ..scene() };
+    let line = told(tomorrow.clone(), false, &here).swap_remove(0);
+    assert!(line.contains("is held since 00:15:40 by"), "{line}");
+    assert!(
+        line.ends_with("free at 1970-01-03 00:25:00 at the latest, which is after your budget ends at 00:26:40"),
+        "{line}"
+    );
+    let look = State::Held { holder: Box::new(tomorrow.clone()) }.lines(Scope::Workstation, here.wall_ms);
+    assert!(look[0].ends_with("free at 1970-01-03 00:25:00 at the latest"), "{look:?}");
+    let spent = news::spent(&here, Some(&tomorrow), &[]);
+    assert!(spent[1].ends_with("since 00:15:40; free at 1970-01-03 00:25:00 at the latest"), "{spent:?}");
+}
+
+#[test]
+fn a_holder_is_of_the_family_by_its_run_or_by_a_pid_of_the_same_namespace() {
+    let holder = Claim { pid: Some(7), pid_namespace: Some("pid:[1]".to_owned()), ..holder() };
+    let family = |mark: &str, ancestors: &[i32], namespace: Option<&str>| Family {
+        runs: inside::runs(mark),
+        ancestors: ancestors.to_vec(),
+        pid_namespace: namespace.map(str::to_owned),
+    };
+    assert!(family("r-9/a:r-1/test", &[], None).has(&holder));
+    assert!(!family("r-9/r-1", &[], None).has(&holder));
+    assert!(family("", &[3, 7, 1], Some("pid:[1]")).has(&holder));
+    assert!(!family("", &[3, 7, 1], Some("pid:[2]")).has(&holder));
+    assert!(!family("", &[3, 1], Some("pid:[1]")).has(&holder));
+    let mute = Claim { pid_namespace: None, ..holder };
+    assert!(!family("", &[7], None).has(&mute), "two that do not say which namespace");
+}
+
+#[test]
 fn a_look_claims_nothing_that_the_holder_does_not_say() {
-    let look = |holder: Claim| State::Held { holder: Box::new(holder) }.lines(Scope::Workstation);
+    let look = |holder: Claim| State::Held { holder: Box::new(holder) }.lines(Scope::Workstation, scene().wall_ms);
     assert_eq!(look(Claim::default()), ["held by a version of xtask that says no more"]);
     let silent = Claim { waiting: None, ..holder() };
     assert!(!look(silent).join("\n").contains("wait"), "{:?}", look(holder()));
