@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use xtask::lock::{HeldLock, NotHeld, StopAsked};
+use xtask::lock::{HeldLock, NotHeld, Scope, StopAsked};
 use xtask::verdict::{Exit, Stop};
 
 use crate::lock_caller::{Caller, LONG};
@@ -70,14 +70,14 @@ fn a_server_that_waits_for_a_request_is_named_after_two_silences() {
 
 #[test]
 fn the_beginning_of_a_holders_line_and_then_silence_is_told_as_heard() {
-    let port = Ports::take(1).first;
-    let listener = TcpListener::bind(address(port)).expect("free");
+    let ports = Ports::take(1);
+    let listener = TcpListener::bind(address(ports.first)).expect("free");
     let mut kept = Vec::new();
     stranger(listener, move |mut connection| {
         connection.write_all(b"xtask-loc").expect("it fits");
         kept.push(connection);
     });
-    has(&foreign(Caller::new("local", LONG).acquire(port)), "heard     \"xtask-loc\"");
+    has(&foreign(Caller::new("local", LONG).acquire(ports.first)), "heard     \"xtask-loc\"");
 }
 
 #[test]
@@ -314,6 +314,20 @@ fn status_of_a_held_lock_says_all_there_is_and_takes_nothing() {
     assert_eq!(lines[0]["holder"]["waiting"], 0, "a look is no wait: {json}");
     assert!(lines[0]["holder"]["free_at_ms"].as_u64() > lines[0]["holder"]["since_ms"].as_u64(), "{json}");
     assert_eq!(lines[0]["port"], ports.first, "{json}");
+}
+
+#[test]
+fn a_look_never_listens() {
+    let ports = Ports::take(1);
+    let port = ports.first;
+    std::thread::scope(|scope| {
+        // Whoever listens, if only for a moment, is connected to.
+        let reached = scope.spawn(move || (0..20_000).filter(|_| TcpStream::connect(address(port)).is_ok()).count());
+        while !reached.is_finished() {
+            xtask::lock::status::look(Scope::Workstation, port).expect("no error");
+        }
+        assert_eq!(reached.join().expect("no panic"), 0);
+    });
 }
 
 #[test]

@@ -42,6 +42,8 @@ fn a_call_that_has_shed_its_mark_is_known_by_its_ancestors() {
         let done = world.under("workstation", &[&shed[..], inner].concat()).expect(code);
         done.says("which holds the workstation lock itself");
     }
+    let inner = ["lock", "run", "--scope", "worktree", "--queue", "2s", "--", "true"];
+    world.under("worktree", &[&shed[..], &inner].concat()).expect(122).says("which holds the worktree lock itself");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -236,6 +237,28 @@ fn a_holder_without_descriptors_keeps_the_lock_and_recovers() {
     assert!(banner(&mut asks).starts_with("xtask-lock/1 {"));
     holder.kill();
     assert_free(ports.first);
+}
+
+#[test]
+fn a_holder_that_may_open_few_files_keeps_fewer_connections() {
+    let ports = Ports::take(1);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 40 && exec \"$@\"", "sh"]).arg(std::env::current_exe().expect("this program"));
+    let mut holder = Contender::start_by(command, ports.first);
+    holder.hear("held");
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", holder.pid())).expect("it lives").count();
+    let before = open();
+    // Each is answered before the next one comes, so none of them waits in the queue.
+    let clients: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut client = connect(ports.first);
+            banner(&mut client);
+            client
+        })
+        .collect();
+    until("the oldest to be hung up on", || open() <= before + 5);
+    drop(clients);
+    holder.kill();
 }
 
 #[test]
