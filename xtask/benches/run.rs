@@ -85,15 +85,33 @@ fn median(mut all: Vec<Duration>) -> Duration {
 /// One way to do the work: its name and what makes it do so.
 type Way<'a> = (&'a str, Box<dyn FnMut() -> Command + 'a>);
 
-/// Runs every way in turns, so that the machine's moods meet all alike; the median of each.
-fn in_turns(rounds: usize, ways: &mut [Way<'_>]) -> Vec<Duration> {
+/// What so many rounds took.
+struct Spread {
+    median: Duration,
+    least: Duration,
+    most: Duration,
+}
+
+impl Spread {
+    fn of(mut all: Vec<Duration>) -> Self {
+        all.sort_unstable();
+        Self { median: all[all.len() / 2], least: all[0], most: all[all.len() - 1] }
+    }
+
+    fn range(&self) -> String {
+        format!("  ({} to{})", ms(self.least).trim(), ms(self.most))
+    }
+}
+
+/// Runs every way in turns, so that the machine's moods meet all alike.
+fn in_turns(rounds: usize, ways: &mut [Way<'_>]) -> Vec<Spread> {
     let mut all = vec![Vec::new(); ways.len()];
     for _ in 0..rounds {
         for (i, (_, make)) in ways.iter_mut().enumerate() {
             all[i].push(time(&mut make()).0);
         }
     }
-    all.into_iter().map(median).collect()
+    all.into_iter().map(Spread::of).collect()
 }
 
 /// How long the command took, and the largest resident set of it and of what it waited for, in KiB.
@@ -154,8 +172,30 @@ fn peers<'a>(folder: &'a Path, ways: &mut Vec<Way<'a>>) {
     }
 }
 
+/// A crate of so many empty tests, built; none where nextest is not installed. It runs each test as a process of its own,
+/// as xtask runs its tasks.
+fn nextest(folder: &Path, count: usize) -> Option<impl Fn() -> Command> {
+    if !which("cargo-nextest") {
+        return None;
+    }
+    let crate_folder = folder.join("nextest");
+    fs::create_dir_all(crate_folder.join("src")).expect("a folder");
+    let manifest = "[package]\nname = \"peer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n";
+    fs::write(crate_folder.join("Cargo.toml"), manifest).expect("written");
+    let tests: String = (0..count).map(|i| format!("#[test]\nfn t{i}() {{}}\n")).collect();
+    fs::write(crate_folder.join("src/lib.rs"), tests).expect("written");
+    let make = move || {
+        let mut command = Command::new("cargo");
+        command.args(["nextest", "run", "--offline", "--test-threads", "2", "--no-fail-fast"]);
+        command.current_dir(&crate_folder).env("CARGO_TARGET_DIR", crate_folder.join("target"));
+        command
+    };
+    time(&mut make());
+    Some(make)
+}
+
 fn one(rounds: usize) {
-    head("one task `true`, whole command", "ms       over the floor");
+    head("one task `true`, whole command", "ms       over the floor (least to most)");
     let world = World::new(&limits("[task.a]\ncommand = 'true'"));
     peers_files(world.folder.path(), &[("a".into(), "true".into(), Vec::new())]);
     let mut ways: Vec<Way<'_>> = vec![
@@ -164,9 +204,13 @@ fn one(rounds: usize) {
         ("xtask lock run: no snapshots", Box::new(|| world.command(&["lock", "run", "--", "true"]))),
     ];
     peers(world.folder.path(), &mut ways);
-    let medians = in_turns(rounds, &mut ways);
-    for ((name, _), took) in ways.iter().zip(&medians) {
-        row(name, &format!("{}{}", ms(*took), ms(took.saturating_sub(medians[0]))));
+    if let Some(run) = nextest(world.folder.path(), 1) {
+        ways.push(("cargo nextest run, one test", Box::new(run)));
+    }
+    let measured = in_turns(rounds, &mut ways);
+    for ((name, _), took) in ways.iter().zip(&measured) {
+        let over = took.median.saturating_sub(measured[0].median);
+        row(name, &format!("{}{}{}", ms(took.median), ms(over), took.range()));
     }
 }
 
@@ -199,11 +243,15 @@ fn many(rounds: usize) {
     };
     let mut ways: Vec<Way<'_>> = vec![("xtask verify, both snapshots", Box::new(|| verify(&world)))];
     peers(world.folder.path(), &mut ways);
+    if let Some(run) = nextest(world.folder.path(), COUNT) {
+        ways.push(("cargo nextest run, 200 tests", Box::new(run)));
+    }
     let bare = median((0..rounds).map(|_| floor(())).collect());
     row("floor: group, log each, receipt", &format!("{}{:>8.2}x", ms(bare), 1.0));
-    let medians = in_turns(rounds, &mut ways);
-    for ((name, _), took) in ways.iter().zip(&medians) {
-        row(name, &format!("{}{:>8.2}x", ms(*took), took.as_secs_f64() / bare.as_secs_f64()));
+    let measured = in_turns(rounds, &mut ways);
+    for ((name, _), took) in ways.iter().zip(&measured) {
+        let share = took.median.as_secs_f64() / bare.as_secs_f64();
+        row(name, &format!("{}{share:>8.2}x{}", ms(took.median), took.range()));
     }
 }
 
@@ -256,10 +304,10 @@ fn dag(rounds: usize) {
     peers_files(world.folder.path(), &unweighted);
     let mut ways = Vec::new();
     peers(world.folder.path(), &mut ways);
-    let medians = in_turns(rounds, &mut ways);
-    for ((name, _), took) in ways.iter().zip(&medians) {
-        let share = took.as_secs_f64() * 1e3 / 3400.0;
-        row(&format!("{name}, without weights"), &format!("{}{share:>8.3}x of 3400 ms", ms(*took)));
+    let measured = in_turns(rounds, &mut ways);
+    for ((name, _), took) in ways.iter().zip(&measured) {
+        let share = took.median.as_secs_f64() * 1e3 / 3400.0;
+        row(&format!("{name}, without weights"), &format!("{}{share:>8.3}x of 3400 ms", ms(took.median)));
     }
 }
 
