@@ -28,7 +28,9 @@ fn is_ready(world: &World) {
 #[track_caller]
 fn stops_at(signal: Signal, code: i32, name: &str) {
     let (world, token) = hanging("count", "3s");
-    let running = world.start(&["verify"]);
+    // Where these tests run under nohup, the program would inherit that HUP is ignored, and keep it so.
+    let command = started_by(&world, "env", &["--default-signal=HUP", PROGRAM, "verify"]);
+    let running = Running::start(command, &world.folder);
     is_ready(&world);
     running.signal(signal);
     let ran = Ran::of(world, running.wait().expect(code), &token);
