@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -38,6 +38,8 @@ struct State {
     stuck: bool,
     left_out: usize,
     closed: [bool; 2],
+    // No thread could be had: whoever prints writes by itself.
+    alone: bool,
 }
 
 #[derive(Default)]
@@ -65,6 +67,7 @@ impl Printer {
                 let left_out = std::mem::take(&mut state.left_out);
                 if left_out > 0 {
                     let text = format!("({left_out} texts are not shown, because nobody read them)\n");
+                    state.bytes += text.len();
                     state.queue.push_back((To::Stderr, text.into_bytes()));
                     continue;
                 }
@@ -112,27 +115,30 @@ fn write_some(to: To, piece: &[u8]) -> nix::Result<usize> {
     }
 }
 
-fn printer() -> Option<&'static Printer> {
-    if let Some(printer) = PRINTER.get() {
-        return Some(printer);
-    }
-    PRINTER.set(Printer::default()).ok()?;
-    let printer = PRINTER.get()?;
-    let thread = std::thread::Builder::new().name("printer".to_owned()).spawn(|| printer.write_on());
-    if thread.is_err() {
-        // Without a thread nothing is ever written; `print` then does it by itself.
-        printer.state().closed = [true; 2];
-    }
-    Some(printer)
+fn printer() -> &'static Printer {
+    static START: Once = Once::new();
+    let printer = PRINTER.get_or_init(Printer::default);
+    START.call_once(|| {
+        let thread = std::thread::Builder::new().name("printer".to_owned()).spawn(|| printer.write_on());
+        printer.state().alone = thread.is_err();
+    });
+    printer
 }
 
 /// Prints that, in order with everything else of this process. Blocks where a reader is slow, but not for one that has
 /// stopped. That nobody reads it is no error: the run and its receipt matter more than the words about it.
 pub fn print(to: To, text: impl Into<Vec<u8>>) {
-    let Some(printer) = printer() else { return };
+    let printer = printer();
     let text = text.into();
     let mut state = printer.state();
     if text.is_empty() || state.closed[to as usize] {
+        return;
+    }
+    if state.alone {
+        let mut done = 0;
+        while let Some(Ok(count)) = text.get(done..).filter(|rest| !rest.is_empty()).map(|rest| write_some(to, rest)) {
+            done += count;
+        }
         return;
     }
     let begun = Instant::now();

@@ -350,7 +350,8 @@ fn a_server_that_lets_nobody_in_is_given_up_at_once() {
     let mut server = Server::start(Fill::Empty);
     let env = server.database("a");
     let began = std::time::Instant::now();
-    ask(&env, "drop database postgres with (force)");
+    // The server may be gone before it has answered.
+    psql(&env, "drop database postgres with (force)");
     let why = server.failure();
     assert!(why.contains("lets nobody in") && why.contains("database \"postgres\" does not exist"), "{why}");
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
