@@ -21,7 +21,7 @@ pub enum To {
 /// So many bytes wait to be written before whoever prints more has to wait for its turn.
 const ROOM: usize = 1 << 20;
 
-/// Where nothing was written for so long, nobody reads, and what finds no room is left out.
+/// Where nothing was written for so long, nobody reads, and what is oldest makes room.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Written in one go; pipes take so much at once or not at all.
@@ -66,9 +66,9 @@ impl Printer {
             let Some((to, bytes)) = state.queue.pop_front() else {
                 let left_out = std::mem::take(&mut state.left_out);
                 if left_out > 0 {
-                    let text = format!("({left_out} texts are not shown, because nobody read them)\n");
+                    let text = not_shown(left_out);
                     state.bytes += text.len();
-                    state.queue.push_back((To::Stderr, text.into_bytes()));
+                    state.queue.push_back((To::Stderr, text));
                     continue;
                 }
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -98,6 +98,10 @@ impl Printer {
             self.changed.notify_all();
         }
     }
+}
+
+fn not_shown(count: usize) -> Vec<u8> {
+    format!("({count} texts are not shown, because nobody read them)\n").into_bytes()
 }
 
 fn write_some(to: To, piece: &[u8]) -> nix::Result<usize> {
@@ -146,8 +150,11 @@ pub fn print(to: To, text: impl Into<Vec<u8>>) {
         let moved = state.moved.map_or(begun, |moved| moved.max(begun));
         if state.stuck || moved.elapsed() >= PATIENCE {
             state.stuck = true;
+            // The end of a run says more than what came before it: the oldest goes.
+            let Some((_, oldest)) = state.queue.pop_front() else { break };
+            state.bytes -= oldest.len();
             state.left_out += 1;
-            return;
+            continue;
         }
         state = printer.wait(state, PATIENCE);
     }
@@ -185,10 +192,23 @@ pub fn take_back(most: usize) -> Vec<(To, String)> {
     let writing = state.writing.take().map(|(to, bytes, done)| (to, bytes[done..].to_vec()));
     let mut left: Vec<(To, Vec<u8>)> = writing.into_iter().chain(std::mem::take(&mut state.queue)).collect();
     // Whatever the thread is stuck in is over with this process.
-    (state.bytes, state.left_out, state.closed) = (0, 0, [true; 2]);
+    let mut left_out = std::mem::take(&mut state.left_out);
+    (state.bytes, state.closed) = (0, [true; 2]);
     let mut size: usize = left.iter().map(|(_, bytes)| bytes.len()).sum();
     while size > most && !left.is_empty() {
         size -= left.remove(0).1.len();
+        left_out += 1;
     }
-    left.into_iter().map(|(to, bytes)| (to, String::from_utf8_lossy(&bytes).into_owned())).collect()
+    if left_out > 0 {
+        left.insert(0, (To::Stderr, not_shown(left_out)));
+    }
+    // As few as can be: thousands of little ones may find no room on their way.
+    let mut rest: Vec<(To, Vec<u8>)> = Vec::new();
+    for (to, bytes) in left {
+        match rest.last_mut() {
+            Some((last, all)) if *last == to => all.extend(bytes),
+            _ => rest.push((to, bytes)),
+        }
+    }
+    rest.into_iter().map(|(to, bytes)| (to, String::from_utf8_lossy(&bytes).into_owned())).collect()
 }

@@ -86,3 +86,42 @@ fn a_killed_keeper_takes_all_along_although_nobody_reads() {
     until("the runner's end", || xtask::process::table::Process::read(runner).is_none_or(|p| p.dead));
     drop(pipe);
 }
+
+/// Of more than is kept for later (a whole log, as GitHub gets it) the oldest is left out, and that is said.
+#[test]
+fn what_finds_no_room_is_left_out_and_the_run_ends() {
+    let flood = "yes 0123456789012345678901234567890123456789 | head -n 100000; exit 1";
+    let world = World::new(&suite(&format!("[task.one]\ncommand = ['sh', '-c', '{flood}']\ndeadline = \"30s\"\n")));
+    let (pipe, stderr) = full_pipe();
+    let mut command = world.command(&["verify"]);
+    command.env("GITHUB_ACTIONS", "true").env_remove("GITHUB_STEP_SUMMARY");
+    let mut run = start(command, stderr);
+    until("the receipt", || !world.receipts().is_empty());
+    until("the locks", || is_free(&world));
+    let said = read_all(pipe);
+    assert_eq!(run.wait().unwrap().code(), Some(1));
+    for words in ["texts are not shown", "FAILED", "receipts/", "exit code 1"] {
+        assert!(said.contains(words), "no {words} at the end");
+    }
+    assert!(said.len() < 3_000_000, "{} bytes of a log of 4 MB", said.len());
+}
+
+/// A reader that is there gets all of it, however slow it is.
+#[test]
+fn a_slow_reader_loses_nothing() {
+    let flood = "yes 0123456789012345678901234567890123456789 | head -n 60000; exit 1";
+    let world = World::new(&suite(&format!("[task.one]\ncommand = ['sh', '-c', '{flood}']\ndeadline = \"30s\"\n")));
+    let (mut pipe, stderr) = full_pipe();
+    let mut command = world.command(&["verify"]);
+    command.env("GITHUB_ACTIONS", "true").env_remove("GITHUB_STEP_SUMMARY");
+    let mut run = start(command, stderr);
+    let (mut text, mut piece) = (Vec::new(), [0; 16 << 10]);
+    while let count @ 1.. = pipe.read(&mut piece).unwrap() {
+        text.extend_from_slice(&piece[..count]);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    assert_eq!(run.wait().unwrap().code(), Some(1));
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.lines().filter(|line| line.contains("0123456789012345678901234567890123456789")).count() >= 60_000);
+    assert!(text.contains("receipts/"), "the end is there too");
+}
