@@ -43,7 +43,7 @@ impl HeldLock {
     /// Takes over a listening socket and answers for it with `claim`. Errors if there is no thread or pipe to be had.
     pub(super) fn new(listener: Socket, port: u16, claim: Claim) -> io::Result<Self> {
         let (ring, bell) = io::pipe()?;
-        let (listener, claim) = (Arc::new(listener), Arc::new(Mutex::new(claim.trimmed())));
+        let (listener, claim) = (Arc::new(listener), Arc::new(Mutex::new(claim)));
         let (socket, says) = (Arc::clone(&listener), Arc::clone(&claim));
         // The Rust part of the stack needs little, and the memory of a holder is what delays its death.
         let thread = thread::Builder::new().name(format!("lock-{port}")).stack_size(256 * 1024);
@@ -58,9 +58,7 @@ impl HeldLock {
 
     /// Changes what is told to those who ask from now on.
     pub fn say(&self, change: impl FnOnce(&mut Claim)) {
-        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut claim);
-        *claim = claim.trimmed();
+        change(&mut self.claim.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// A copy of the listening socket that a child process inherits. Drop it right after the spawn: whoever has it holds
@@ -179,7 +177,7 @@ fn most_clients() -> usize {
 }
 
 fn banner(claim: &Mutex<Claim>, clients: &[Client]) -> Vec<u8> {
-    let mut claim = claim.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut claim = claim.lock().unwrap_or_else(PoisonError::into_inner).trimmed();
     let now = sys::clocks();
     let mut waits: Vec<(&str, u64)> = clients
         .iter()

@@ -39,15 +39,21 @@ pub fn of(pid: i32) -> Option<Vec<usize>> {
     (!cpus.is_empty()).then_some(cpus)
 }
 
-/// Pins the calling thread, and what it starts from now on. Errors if the system refuses.
+/// Pins a thread, and what it starts from now on; 0 is the calling one. Errors if the system refuses.
 #[cfg(target_os = "linux")]
-pub fn pin_this_thread(cpus: &[usize]) -> Result<(), String> {
+pub fn pin(thread: i32, cpus: &[usize]) -> Result<(), String> {
     use nix::sched::{CpuSet, sched_setaffinity};
     let mut set = CpuSet::new();
     let result = cpus.iter().try_for_each(|&cpu| set.set(cpu));
     result
-        .and_then(|()| sched_setaffinity(nix::unistd::Pid::from_raw(0), &set))
+        .and_then(|()| sched_setaffinity(nix::unistd::Pid::from_raw(thread), &set))
         .map_err(|e| format!("this system refuses to pin processes to CPUs: {e}"))
+}
+
+/// The id of the calling thread.
+#[cfg(target_os = "linux")]
+pub fn this_thread() -> i32 {
+    nix::unistd::gettid().as_raw()
 }
 
 /// Other systems do not say.
@@ -58,8 +64,14 @@ pub fn of(_pid: i32) -> Option<Vec<usize>> {
 
 /// Other systems do not pin.
 #[cfg(not(target_os = "linux"))]
-pub fn pin_this_thread(_cpus: &[usize]) -> Result<(), String> {
+pub fn pin(_thread: i32, _cpus: &[usize]) -> Result<(), String> {
     Err("this system cannot pin processes to CPUs".to_owned())
+}
+
+/// Other systems do not pin.
+#[cfg(not(target_os = "linux"))]
+pub fn this_thread() -> i32 {
+    0
 }
 
 // The lowest-numbered hardware thread of the CPU's core: CPUs of one core have the same.

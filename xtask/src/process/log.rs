@@ -28,9 +28,15 @@ pub fn folder(run: &Path) -> io::Result<()> {
 /// Makes the log, empty. The first file is for the task, for appending: two processes of a task never write over each
 /// other. The second is for whoever looks at it, also where a task removes the folder (`cargo clean`).
 pub fn create(path: &Path) -> io::Result<(File, File)> {
-    path.parent().map_or(Ok(()), folder)?;
     let open = || OpenOptions::new().read(true).append(true).create(true).open(path);
-    Ok((open()?, open()?))
+    let first = match (open(), path.parent()) {
+        (Err(e), Some(run)) if e.kind() == io::ErrorKind::NotFound => {
+            folder(run)?;
+            open()?
+        }
+        (first, _) => first?,
+    };
+    Ok((first, open()?))
 }
 
 /// Its size in bytes; 0 if nobody knows.

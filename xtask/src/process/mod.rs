@@ -7,6 +7,7 @@ pub mod affinity;
 pub mod environment;
 mod family;
 pub mod log;
+mod starter;
 pub mod sweep;
 pub mod table;
 pub mod tree;

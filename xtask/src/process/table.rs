@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -112,8 +113,8 @@ fn places(pid: i32) -> impl Iterator<Item = PathBuf> {
 /// The kernel's list of children is exact when it is empty; while processes end it may skip some (Documentation/
 /// filesystems/proc). So whoever must find them all looks again until a look finds nothing alive.
 pub fn below(root: i32) -> Vec<Process> {
-    if !fs::exists(format!("/proc/{root}/task/{root}/children")).unwrap_or(false) {
-        return descendants(root, &all()); // a kernel without CONFIG_PROC_CHILDREN
+    if !lists_children() {
+        return descendants(root, &all());
     }
     let mut found: Vec<Process> = children(root);
     let mut next = 0;
@@ -128,6 +129,12 @@ pub fn below(root: i32) -> Vec<Process> {
         next += 1;
     }
     found
+}
+
+// False on a kernel without CONFIG_PROC_CHILDREN.
+fn lists_children() -> bool {
+    static LISTS: OnceLock<bool> = OnceLock::new();
+    *LISTS.get_or_init(|| fs::exists("/proc/thread-self/children").unwrap_or(false))
 }
 
 // Children belong to the thread that made them, and orphans go to the first living one: all threads must be asked.

@@ -22,6 +22,7 @@ use nix::unistd::Pid;
 
 use super::affinity;
 use super::family::{Family, Gone, Owner, Whose};
+use super::starter::Starter;
 use super::sweep::{self, Condemned, PAUSE, Swept};
 use super::table::{self, Identity, Process};
 use crate::name::RunId;
@@ -99,7 +100,8 @@ pub struct ProcessTree {
     // Whose a process was when its ancestors still said so: an orphan may have lost every other trace.
     known: HashMap<Identity, Owner>,
     condemned: Condemned,
-    affinity: Option<affinity::Cpus>,
+    // From the first pinned one on.
+    starter: Option<Starter>,
     // Why tasks are not pinned, if they cannot be.
     unpinned: Option<String>,
 }
@@ -118,11 +120,11 @@ impl ProcessTree {
         let outer = parts.map(|part| format!("{part}:")).collect();
         let me = i32::try_from(std::process::id()).expect("a process id is an i32");
         let before = table::below(me).iter().map(Process::identity).collect();
-        let affinity = affinity::Cpus::of_this_process();
+        let cpus = affinity::Cpus::of_this_process();
         // Pinned to all that is allowed, nothing changes, and a refusal is known before the first task starts.
-        let unpinned = affinity.as_ref().map_or_else(
+        let unpinned = cpus.as_ref().map_or_else(
             || Some("this system does not say which CPUs may be used".to_owned()),
-            |cpus| affinity::pin_this_thread(cpus.allowed()).err(),
+            |cpus| affinity::pin(0, cpus.allowed()).err(),
         );
         let began = sys::clocks().boot;
         Ok(Self {
@@ -134,7 +136,7 @@ impl ProcessTree {
             before,
             known: HashMap::new(),
             condemned: Condemned::default(),
-            affinity,
+            starter: None,
             unpinned,
         })
     }
@@ -175,12 +177,12 @@ impl ProcessTree {
             Ok(())
         });
         let cpus = cpus.filter(|cpus| self.pin(cpus));
+        let starter = self.starter.as_ref().filter(|_| cpus.is_some());
         let kept_open = |flag: FdFlag| hand_over.iter().try_for_each(|fd| fcntl(fd, FcntlArg::F_SETFD(flag)).map(drop));
-        let handle = kept_open(FdFlag::empty()).map_err(Into::into).and_then(|()| command.start());
+        let handle = kept_open(FdFlag::empty())
+            .map_err(Into::into)
+            .and_then(|()| starter.map_or_else(|| command.start(), |starter| starter.start(command.clone())));
         let closed = kept_open(FdFlag::FD_CLOEXEC);
-        if cpus.is_some() {
-            self.unpin();
-        }
         let handle = handle.map_err(|e| format!("{shown}: {e}"))?;
         closed.expect("a descriptor that was open stays open");
         let mut family = Family::new(owner, label, handle, cpus);
@@ -190,19 +192,19 @@ impl ProcessTree {
         Ok(pid)
     }
 
-    // Pins this thread, so that the child that it starts next inherits its CPUs: std stays on posix_spawn, which any
-    // code between fork and exec would rule out.
+    // Whether what is started next is pinned.
     fn pin(&mut self, cpus: &[usize]) -> bool {
-        if self.unpinned.is_none() {
-            self.unpinned = affinity::pin_this_thread(cpus).err();
+        if self.unpinned.is_none() && self.starter.is_none() {
+            match Starter::new() {
+                Ok(starter) => self.starter = Some(starter),
+                Err(e) => self.unpinned = Some(format!("no thread to start them from: {e}")),
+            }
+        }
+        match &self.starter {
+            Some(starter) if self.unpinned.is_none() => self.unpinned = starter.pin(cpus).err(),
+            _ => {}
         }
         self.unpinned.is_none()
-    }
-
-    fn unpin(&self) {
-        let all = self.affinity.as_ref().expect("only who knows its CPUs pins");
-        // Not to be able to take back what was allowed a moment ago leaves this thread slower, not wrong.
-        let _ = affinity::pin_this_thread(all.allowed());
     }
 
     /// Sends a signal to the process group of `owner`, and SIGCONT behind it, for a stopped process acts on no signal
