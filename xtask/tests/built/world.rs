@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,14 @@ use socket2::{Domain, Socket, Type};
 
 /// How long a test waits for an event before it gives up. An event that comes is never waited for so long.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The program to be driven where it is not the one that cargo built beside this: benchmarks set it before anything else.
+pub static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// The program that every world drives.
+pub fn program() -> &'static Path {
+    PROGRAM.get_or_init(|| env!("CARGO_BIN_EXE_xtask").into())
+}
 
 /// Ports that no other test, of this process or another, has meanwhile. Kept by sockets that are bound to the same
 /// numbers on 127.0.0.77, which excludes other tests but not the program under test, which uses 127.0.0.1.
@@ -130,7 +139,7 @@ impl World {
 
     /// The program with these arguments, in the repository, with this world's ports.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        let mut command = Command::new(program());
         self.dress(command.args(args));
         command
     }
