@@ -36,8 +36,10 @@ pub fn parse(words: impl IntoIterator<Item = String>, names: &[Name]) -> Result<
             "--program" => request.program = Some(words.next().ok_or("--program needs a path")?.into()),
             "--help" | "-h" | "help" => request.help = true,
             _ => {
-                let called = |name: &Name| name.name == word || name.group == word;
-                let found: Vec<usize> = (0..names.len()).filter(|&at| called(&names[at])).collect();
+                // A part may be called as its group is; then it alone is meant.
+                let part = names.iter().position(|name| name.name == word);
+                let group = (0..names.len()).filter(|&at| names[at].group == word);
+                let found: Vec<usize> = part.map_or_else(|| group.collect(), |part| vec![part]);
                 if found.is_empty() {
                     let all: Vec<&str> = names.iter().map(|name| name.name).collect();
                     return Err(format!("no part is called {word:?}; there are {}", all.join(", ")));
@@ -48,7 +50,7 @@ pub fn parse(words: impl IntoIterator<Item = String>, names: &[Name]) -> Result<
                 if count == Some(0) {
                     return Err(format!("{word} 0 measures nothing"));
                 }
-                if count.is_some() && names[found[0]].name != word {
+                if count.is_some() && part.is_none() {
                     return Err(format!("{word} is a group; a count belongs to one part"));
                 }
                 request.parts.extend(found.into_iter().map(|at| (at, count)));

@@ -2,13 +2,14 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::program::{PROFILE, cargo, target, workspace};
 use crate::progress::Progress;
 use crate::table::{Aim, Row, Unit};
-use crate::turns::{Way, in_turns, run};
+use crate::turns::{Measured, Way, in_turns, run};
 use crate::world::Folder;
 
 pub fn alias(progress: &Progress, rounds: usize) -> Vec<Row> {
@@ -19,6 +20,13 @@ pub fn alias(progress: &Progress, rounds: usize) -> Vec<Row> {
         command.args(["run", "--quiet", "--offline"]).env("CARGO_TARGET_DIR", folder.path().join("target"));
         command
     };
+    // As much to look through for cargo, and a program that does nothing.
+    let nothing = || {
+        let mut command = cargo(&workspace());
+        command.args(["run", "--quiet", "--locked", "--package", "xtask", "--profile", PROFILE]);
+        command.args(["--example", "misbehave", "--", "exit", "0"]);
+        command
+    };
     let through = || {
         let mut command = cargo(&workspace());
         command.args(["xtask", "--version"]);
@@ -26,6 +34,7 @@ pub fn alias(progress: &Progress, rounds: usize) -> Vec<Row> {
     };
     progress.step("cargo xtask, until nothing is to be built");
     run(&mut empty());
+    run(&mut nothing());
     run(&mut through());
     fs::create_dir_all(&debug).expect("a target folder");
     // What a build of the tests holds for as long as it goes on.
@@ -34,18 +43,28 @@ pub fn alias(progress: &Progress, rounds: usize) -> Vec<Row> {
         Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| e).expect("cargo's lock")
     };
     let ways = vec![
-        Way::command("`cargo run` of an empty program", empty),
+        Way::command("`cargo run` of the same package, a program that does nothing", nothing),
         Way::command("through", through),
         Way::new("beside a build", || {
             let _building = building();
             run(&mut through())
+        }),
+        Way::command("`cargo run` of an empty package", empty),
+        Way::command("xtask without cargo", || {
+            let mut command = Command::new(target().join(PROFILE).join("xtask"));
+            command.arg("--version");
+            command
         }),
     ];
     let all = in_turns(progress, rounds, ways);
     let row = |what: &str, at: usize| {
         Row::new(what, Unit::Ms).aim(Aim::OverFloor(20.0)).ours(all[at].ms()).floor(all[0].line())
     };
-    vec![row("through `cargo xtask` (`--version`)", 1), row("the same while another build holds target/debug", 2)]
+    let beside = all[3..].iter().map(Measured::line);
+    vec![
+        row("through `cargo xtask`, `--version`", 1).beside(beside),
+        row("the same while another build holds target/debug", 2),
+    ]
 }
 
 const SETTLED: [&str; 8] = ["anyhow", "clap", "ctrlc", "duct", "serde", "serde_json", "socket2", "xshell"];

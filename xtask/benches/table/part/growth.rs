@@ -59,7 +59,7 @@ pub fn tasks(progress: &Progress, most: usize) -> Vec<Curve> {
         let logs = floor_folder(world.folder.path());
         let ways = vec![
             Way::command("verify", || world.command(&["verify"])),
-            Way::here("  floor: group and log file each, receipt", || floor(&logs, count)),
+            Way::here("floor: group and log file each, receipt", || floor(&logs, count)),
         ];
         point(count, &in_turns(progress, if count < 1_000 { 5 } else { 3 }, ways))
     })]
@@ -108,7 +108,7 @@ pub fn log(progress: &Progress, most: usize) -> Vec<Curve> {
                 let _ = fs::remove_dir_all(world.repo.join("target/xtask-runs"));
                 cost
             }),
-            Way::new("  floor: to a file directly", || {
+            Way::new("floor: to a file directly", || {
                 let cost = run_into(&file, Command::new(misbehave()).args(["flood", &bytes]));
                 let _ = fs::remove_file(&file);
                 cost

@@ -8,18 +8,15 @@ use crate::table::{Aim, Curve, Line, Point, Row, Spread, Unit};
 pub fn released(progress: &Progress, waiters: usize) -> Vec<Row> {
     let found =
         all(&[XTASK, FLOCK_2, FLOCK_1, POLL], waiters, &|peer, rounds| releases(progress, peer, waiters, rounds));
-    vec![
-        row(&format!("hand-over, release to next of {waiters} waiters, p50"), &found, median).aim(Aim::Median(0.3)),
-        row("the same, p99", &found, |found| Spread::one(found.at(0.99))).aim(Aim::Median(3.0)),
-    ]
+    let [p50, p99] = rows(&format!("hand-over, release to next of {waiters} waiters"), &found);
+    vec![p50.aim(Aim::Median(0.3)), p99.aim(Aim::Median(3.0))]
 }
 
 pub fn killed(progress: &Progress, waiters: usize) -> Vec<Row> {
     // The holder of flock(1) is two processes; which one to kill is another question.
     let found = all(&[XTASK, FLOCK_2, POLL], waiters, &|peer, rounds| kills(progress, peer, waiters, rounds));
-    let p99 = |found: &HandOvers| Spread::one(found.at(0.99));
-    let what = format!("hand-over after SIGKILL of the holder, {waiters} waiters, p50");
-    vec![row(&what, &found, median).aim(Aim::Median(2.0)), row("the same, p99", &found, p99)]
+    let [p50, p99] = rows(&format!("hand-over after SIGKILL of the holder, {waiters} waiters"), &found);
+    vec![p50.aim(Aim::Median(2.0)), p99]
 }
 
 pub fn growth(progress: &Progress, most: usize) -> Vec<Curve> {
@@ -57,7 +54,17 @@ fn all(
     peers.iter().map(|peer| (*peer, found(peer))).collect()
 }
 
-fn row(what: &str, found: &[(&str, Option<HandOvers>)], take: impl Fn(&HandOvers) -> Spread) -> Row {
+fn rows(what: &str, found: &[(&str, Option<HandOvers>)]) -> [Row; 2] {
+    let p99 = |found: &HandOvers| Spread::one(found.at(0.99));
+    [row(&format!("{what}, p50"), found, &median, &note), row("the same, p99", found, &p99, &|_| String::new())]
+}
+
+fn row(
+    what: &str,
+    found: &[(&str, Option<HandOvers>)],
+    take: &dyn Fn(&HandOvers) -> Spread,
+    note: &dyn Fn(&HandOvers) -> String,
+) -> Row {
     let line = |(name, found): &(&str, Option<HandOvers>)| match found {
         Some(found) => Line::new(name, take(found)).note(&note(found)),
         None => Line::missing(name, "not installed"),

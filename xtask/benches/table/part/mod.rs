@@ -75,9 +75,9 @@ pub const PARTS: &[Part] = &[
     rows("run", "dag", 3, "rounds", "40 tasks in the best order", dag::measure),
     rows("run", "overshoot", 10, "rounds", "a task that will not end", overshoot::measure),
     rows("run", "kills", 50, "kills", "what is left after a SIGKILL to a run", kills::measure),
-    rows("postgres", "postgres", 15, "rounds", "a throwaway PostgreSQL", postgres::measure),
+    rows("service", "postgres", 15, "rounds", "a throwaway PostgreSQL", postgres::measure),
     by_hand(
-        rows("postgres", "postgres-kills", 200, "kills", "what is left of a server after a SIGKILL", postgres::kills),
+        rows("service", "postgres-kills", 200, "kills", "what is left of a server after a SIGKILL", postgres::kills),
         postgres::kills_row,
     ),
     rows("run", "noisy", 9, "pairs", "a task beside one that computes", noisy::measure),
