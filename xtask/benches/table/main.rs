@@ -151,6 +151,9 @@ impl Found {
             (vec![Row::new(part.what, table::Unit::Count).unmeasured(&format!("FAILED: {first}"))], Vec::new())
         });
         rows.iter().for_each(|row| progress.line(&format!("    {}", row.brief())));
+        if !curves.is_empty() {
+            progress.line(&table::text(&[], &curves));
+        }
         self.rows.extend(rows);
         self.curves.extend(curves);
     }

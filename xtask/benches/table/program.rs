@@ -49,7 +49,7 @@ pub fn become_the_alias(words: &[String]) -> Result<(), String> {
     }
     let mut build = cargo(&workspace());
     build.args(["build", "--locked", "--package", "xtask", "--profile", PROFILE, "--bench", "table"]);
-    build.args(["--message-format", "json-render-diagnostics"]);
+    build.args(["--message-format", "json-render-diagnostics", "--target-dir"]).arg(target());
     let output = build.stderr(Stdio::inherit()).output().map_err(|e| format!("cargo does not run: {e}"))?;
     if !output.status.success() {
         return Err(format!("the program cannot be built by profile {PROFILE}"));
@@ -76,7 +76,7 @@ pub fn described() -> String {
     let version = Command::new(program()).arg("--version").output().map(|out| out.stdout).unwrap_or_default();
     let version = String::from_utf8_lossy(&version);
     let how = match (program() == Path::new(BUILT), profile()) {
-        (false, profile) => format!("as given; the library in this bench by profile {profile}"),
+        (false, profile) => format!("{}; the library in this bench by profile {profile}", program().display()),
         (true, PROFILE) => format!("built as `cargo xtask` builds it (profile {PROFILE})"),
         (true, profile) => format!("built by profile {profile}, not as `cargo xtask` builds it"),
     };
