@@ -86,18 +86,35 @@ pub struct Request {
     pub command: Vec<OsString>,
 }
 
-/// Waits for the lock, runs the command, and exits with its code, or with 120 + the code of trouble of our own.
+/// Waits for the lock, runs the command, and exits with its code, or with 120 + the code of trouble of our own. Of these
+/// the last line says which it is; what the command's own end means, the command has said.
 pub fn run(request: &Request) -> Exit {
-    under_the_lock(request).unwrap_or_else(|error| {
+    let ended = under_the_lock(request).unwrap_or_else(|error| {
         say(&format!("error: {error:#}"));
-        Exit::Usage.of_lock_run()
-    })
+        Ended::Own(Exit::Usage)
+    });
+    match ended {
+        Ended::Command(code) => Exit::Command(code),
+        Ended::Own(own) => {
+            let exit = own.of_lock_run();
+            say(&format!("exit code {}", exit.code()));
+            exit
+        }
+    }
+}
+
+// With what a `lock run` ends.
+enum Ended {
+    // The command's exit code, or 128 + its signal.
+    Command(u8),
+    // What kept the command from ending by itself.
+    Own(Exit),
 }
 
 /// The shortest deadline: in less than that nothing starts.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
+fn under_the_lock(request: &Request) -> anyhow::Result<Ended> {
     anyhow::ensure!(request.deadline >= SHORTEST, "--deadline is at least {}", Human(SHORTEST));
     let here = std::env::current_dir().context("the current folder cannot be found")?;
     let ports = Ports::from_env()?;
@@ -148,7 +165,7 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
         Ok(locks) => locks,
         Err(why) => {
             say(&format!("error: {why}"));
-            return Ok(why.exit().of_lock_run());
+            return Ok(Ended::Own(why.exit()));
         }
     };
     if queued {
@@ -165,9 +182,9 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Exit> {
         ExitStatus::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
     };
     Ok(match (exit, command) {
-        (Exit::Passed, Some(ended)) => Exit::Command(status(ended)),
-        (Exit::Passed, None) => Exit::NoVerdict.of_lock_run(),
-        (own, _) => own.of_lock_run(),
+        (Exit::Passed, Some(ended)) => Ended::Command(status(ended)),
+        (Exit::Passed, None) => Ended::Own(Exit::NoVerdict),
+        (own, _) => Ended::Own(own),
     })
 }
 

@@ -160,6 +160,12 @@ impl<'a> RunnerHands<'a> {
                 self.ended(gone);
             }
         }
+        // Otherwise nobody asks.
+        if self.stops > 0 {
+            for name in self.services.removed() {
+                self.tell(Event::Note { text: format!("{name} removed") });
+            }
+        }
     }
 
     fn tell(&mut self, event: Event) {

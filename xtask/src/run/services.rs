@@ -296,6 +296,12 @@ impl Services {
         self.hosts.iter().any(|host| host.lives)
     }
 
+    /// Those that were started and are gone.
+    pub fn removed(&self) -> Vec<Name> {
+        let gone = self.hosts.iter().filter(|host| host.log.is_some() && !host.lives);
+        gone.map(|host| host.name.clone()).collect()
+    }
+
     /// Name and version of each that was ready.
     pub fn versions(&self) -> Vec<(Name, String)> {
         let version = |host: &Host| match &host.state {

@@ -134,7 +134,10 @@ fn a_spent_budget_a_stranger_and_a_nested_call_are_told_from_the_commands_own_co
 #[test]
 fn wrong_use_is_told_from_the_commands_own_codes() {
     let place = Place::new();
-    place.run(&["run", "--", "no-such-program"]).expect(122).says("there is no program \"no-such-program\" on PATH");
+    let done = place.run(&["run", "--", "no-such-program"]).expect(122);
+    done.says("there is no program \"no-such-program\" on PATH").says("exit code 122\n");
+    let done = place.run(&["run", "--", "sh", "-c", "exit 122"]).expect(122);
+    assert_eq!(done.err, "", "the command's own");
     place.run(&["run"]).expect(122);
     place.run(&["run", "--queue", "soon", "--", "true"]).expect(122);
     place.run(&["run", "--", "./missing"]).expect(122);
@@ -221,7 +224,7 @@ fn its_deadline_ends_all_of_it() {
     let token = token();
     let script = format!("trap '' TERM; sh -c 'sleep 1000; : {token}' & sh -c 'sleep 1000; : {token}'");
     let done = place.run(&["run", "--deadline", "300ms", "--", "sh", "-c", &script]).expect(123);
-    done.says("error: the command had not ended after 0.3s, and was stopped");
+    done.says("error: the command had not ended after 0.3s, and was stopped").says("exit code 123\n");
     assert_eq!(processes_with(&token), [0; 0]);
     assert!(place.is_free());
 }

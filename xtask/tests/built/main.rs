@@ -31,6 +31,7 @@ mod printer;
 mod process;
 mod readme;
 mod receipt;
+mod recipes;
 mod release;
 mod repo;
 mod report;

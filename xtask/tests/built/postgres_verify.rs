@@ -98,7 +98,7 @@ fn ctrl_c_ends_the_wait_for_a_service() {
         !crate::postgres::processes_in(&world.repo).iter().all(|process| !process.contains("sleep"))
     });
     run.signal(nix::sys::signal::Signal::SIGINT);
-    run.wait().expect(130);
+    run.wait().expect(130).says("postgres removed");
     assert_eq!(verdict(&world, "with").0, "not-run");
     nothing_is_left(&world);
 }

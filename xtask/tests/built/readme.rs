@@ -1,11 +1,9 @@
 //! Every command that README shows does what README says, but for those that install the system's prerequisites.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use crate::keyring::{Keyring, SUITE};
-use crate::world::Running;
+use crate::recipes::{shell, top};
 
 /// How a command of README is known to work.
 enum Known {
@@ -44,10 +42,6 @@ const COMMANDS: &[(&str, Known)] = &[
     ("cargo xtask plan --check-outer ci/recipes/*", Known::Here),
 ];
 
-fn top() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository")
-}
-
 /// Lines of README's shell blocks: the command and its comment.
 fn shown() -> Vec<(String, String)> {
     let readme = fs::read_to_string(top().join("README.md")).expect("README.md");
@@ -75,31 +69,13 @@ fn every_command_of_readme_works() {
     let ssh = world.folder.path().join("home/.ssh");
     fs::create_dir_all(&ssh).expect("a folder for keys");
     fs::copy(keyring.key("release"), ssh.join("release_key")).expect("a key");
-    // What the alias does, without compiling the program again.
-    let bin = world.folder.path().join("bin");
-    fs::create_dir_all(&bin).expect("a folder for programs");
-    let alias = format!("#!/bin/sh\ntest \"$1\" = xtask && shift && exec '{}' \"$@\"\n", env!("CARGO_BIN_EXE_xtask"));
-    fs::write(bin.join("cargo"), alias).expect("cargo");
-    let executable = Command::new("chmod").arg("755").arg(bin.join("cargo")).status();
-    assert!(executable.expect("chmod runs").success());
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("PATH"));
-
     for ((command, comment), (_, known)) in shown().iter().zip(COMMANDS) {
         match known {
             Known::System => assert!(comment.starts_with("# system") || comment.starts_with("system"), "{command}"),
             Known::Ci => assert!(ci.lines().any(|line| line == command), "{command:?} is not in .ci/run"),
             Known::Adopt | Known::Release => {}
             Known::Here => {
-                let mut shell = Command::new("sh");
-                let environment = world.command(&[]);
-                for (name, value) in environment.get_envs() {
-                    match value {
-                        Some(value) => shell.env(name, value),
-                        None => shell.env_remove(name),
-                    };
-                }
-                shell.current_dir(&world.repo).env("PATH", &path).args(["-c", command.as_str()]);
-                let done = Running::start(shell, &world.folder).wait();
+                let done = shell(world, command, &[]);
                 assert_eq!(done.code, 0, "{command}\n{}\n{}", done.out, done.err);
             }
         }
