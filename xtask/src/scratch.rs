@@ -18,7 +18,7 @@ use crate::sys;
 /// The variable that names another folder for the folders of runs, as an absolute path of at most 35 bytes without a comma
 /// (a server's settings take that for the end of a folder). Runs that look
 /// into different folders do not end what the others left.
-pub const PLACE: &str = "XTASK_SCRATCH";
+const PLACE: &str = "XTASK_SCRATCH";
 
 /// Memory must have this much room, or the folder goes to the disk: a database has to fit.
 const ROOM: f64 = 512.0 * 1024.0 * 1024.0;

@@ -29,11 +29,6 @@ impl Stop {
             Self::Term => 15,
         }
     }
-
-    /// The request that this signal is, if it is one.
-    pub fn from_number(signal: i32) -> Option<Self> {
-        [Self::Int, Self::Term, Self::Hup].into_iter().find(|stop| stop.number() == signal)
-    }
 }
 
 impl fmt::Display for Stop {
@@ -196,7 +191,7 @@ impl fmt::Display for Word {
 }
 
 /// The exit codes, the same for every command (DESIGN: Commands).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// 0: passed, or accepted.
     Passed,

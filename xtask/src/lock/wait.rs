@@ -13,11 +13,11 @@ use crate::verdict::Stop;
 pub const HEARTBEAT: Duration = Duration::from_secs(30);
 /// How often a waiter that is connected tries the port all the same: a hang-up can be lost where a child of the holder
 /// inherited the connection. Nothing of ours lets that happen, and these tries are most of what waiting costs.
-pub const RETRY: Duration = Duration::from_secs(15);
+const RETRY: Duration = Duration::from_secs(15);
 /// How long a stranger may stay silent, or a port bound without a listener.
 pub const SILENCE: Duration = Duration::from_secs(2);
 /// The limit of a connect; only a full backlog needs it.
-pub const CONNECT_LIMIT: Duration = Duration::from_millis(500);
+const CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
 // Looks that a verdict on a stranger takes beside the time: a waiter that was starved itself has seen the time pass, but
 // nothing else.

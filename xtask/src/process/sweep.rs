@@ -14,7 +14,7 @@ use crate::time::Moment;
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long one that this user may not signal may take to end by itself.
-pub const FOREIGN_PATIENCE: Duration = Duration::from_millis(500);
+const FOREIGN_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How many looks in a row must find nothing.
 const QUIET: u32 = 2;

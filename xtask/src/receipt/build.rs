@@ -163,8 +163,8 @@ fn task(asked: &crate::suite::Task, happened: Option<&TaskRecord>, facts: &Facts
     }
 }
 
-/// Where the log of a task is, relative to the repository's root.
-pub fn log_path(run: &RunId, task: &str) -> String {
+// Where the log of a task is, relative to the repository's root.
+fn log_path(run: &RunId, task: &str) -> String {
     format!("{LOGS}/{run}/{task}.log")
 }
 

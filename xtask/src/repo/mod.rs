@@ -15,25 +15,6 @@ use xshell::{Shell, cmd};
 use snapshot::line;
 pub use snapshot::{Snapshot, SnapshotError};
 
-/// Variables by which git's answers would be those of another repository (`git rev-parse --local-env-vars`, git 2.47).
-pub const LOCAL_VARIABLES: [&str; 15] = [
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_CONFIG",
-    "GIT_CONFIG_COUNT",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_DIR",
-    "GIT_GRAFT_FILE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_NO_REPLACE_OBJECTS",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
-];
-
 // Variables of git that say where its own configuration is and how far to look for a repository. Every other GIT_* is
 // kept from our calls: a list of what is harmful would be out of date with the next git.
 const KEPT_VARIABLES: [&str; 6] = [

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use xtask::repo::{LOCAL_VARIABLES, Repo, Snapshot, SnapshotError};
+use xtask::repo::{Repo, Snapshot, SnapshotError};
 use xtask::sys;
 
 use crate::world::{Folder, PATIENCE, World, processes_with, until};
@@ -494,15 +494,6 @@ fn no_repository_is_an_error_that_says_where() {
     let folder = Folder::new();
     let error = Repo::find(folder.path()).unwrap_err().to_string();
     assert!(error.contains(folder.path().to_str().unwrap()), "{error}");
-}
-
-/// Compared with the git that is installed: a newer one may have more.
-#[test]
-fn local_variables_are_those_that_git_names() {
-    let out = Command::new("git").args(["rev-parse", "--local-env-vars"]).output().unwrap();
-    for name in String::from_utf8(out.stdout).unwrap().lines() {
-        assert!(LOCAL_VARIABLES.contains(&name), "{name} is missing in LOCAL_VARIABLES");
-    }
 }
 
 /// Nobody waits for a tree that takes long to read: neither who presses Ctrl-C, nor who wants the workstation after the

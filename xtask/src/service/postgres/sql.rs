@@ -175,10 +175,10 @@ pub fn line_of(sql: &str, error: &SqlError) -> usize {
     1 + sql.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count()
 }
 
-/// Where each statement of `sql` begins, in bytes. It knows strings, quoted names, dollar quotes, comments,
-/// parentheses (rules hold statements in them) and the bodies of SQL functions (BEGIN ATOMIC … END). Only messages
-/// depend on it: the server itself takes the text apart.
-pub fn statements(sql: &str) -> Vec<usize> {
+// Where each statement of `sql` begins, in bytes. It knows strings, quoted names, dollar quotes, comments,
+// parentheses (rules hold statements in them) and the bodies of SQL functions (BEGIN ATOMIC … END). Only messages
+// depend on it: the server itself takes the text apart.
+fn statements(sql: &str) -> Vec<usize> {
     let bytes = sql.as_bytes();
     let (mut starts, mut inside, mut depth, mut blocks, mut last, mut at) = (Vec::new(), false, 0_i32, 0_i32, "", 0);
     while at < bytes.len() {

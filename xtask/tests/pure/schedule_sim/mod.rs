@@ -209,7 +209,7 @@ enum Coming {
     Dies(usize, i32),
     Gone(usize),
     Floods(usize),
-    Stop(i32),
+    Stop(Stop),
     Lost,
 }
 
@@ -270,9 +270,9 @@ impl<'a> World<'a> {
         let horizon = plan.tasks.iter().map(|task| task.deadline).sum::<Duration>() / 2;
         if picky && world.dice.once_in(5) {
             for _ in 0..1 + world.dice.below(3) {
-                let signal = [1, 2, 15][world.dice.below(3)];
+                let stop = [Stop::Hup, Stop::Int, Stop::Term][world.dice.below(3)];
                 let at = world.dice.up_to(horizon, ms(1));
-                world.will(at, Coming::Stop(signal));
+                world.will(at, Coming::Stop(stop));
             }
         }
         if picky && world.dice.once_in(15) {
@@ -353,8 +353,7 @@ impl<'a> World<'a> {
                 self.seen[task].log_full |= !self.seen[task].over;
                 self.feed(Input::LogFull(task, 64));
             }
-            Coming::Stop(signal) => {
-                let stop = Stop::from_number(signal).unwrap();
+            Coming::Stop(stop) => {
                 self.stops.push(stop);
                 self.feed(Input::Stop(stop));
             }
