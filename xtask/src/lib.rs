@@ -1,8 +1,9 @@
 //! One command checks a repository: it takes its turn on the workstation, ends inside hard deadlines, and leaves a
 //! receipt that a release gate can trust. ARCHITECTURE.md says how the house is built; the floors stand here in
-//! reading order, and a module uses floors below its own only (tests/house holds the table).
+//! reading order, and a module uses floors below its own only (tests/pure/house.rs holds the table).
 
 // Floor 0, pure: words.
+pub mod clean;
 pub mod digest;
 pub mod name;
 pub mod time;

@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use super::gate::{self, Candidate, RECEIPT, SIGNATURE, SUMS, Terms, Trusted, sums, with_ending};
 use super::say;
+use crate::clean;
 use crate::name::Caller;
 use crate::receipt::rules::{Gate, Reason, Seal, judge};
 use crate::receipt::signers::RELEASE_NAMESPACE;
 use crate::receipt::statement::Receipt;
 use crate::repo::Repo;
-use crate::report::clean;
 use crate::time::Human;
 use crate::verdict::{Exit, Word};
 use crate::{archive, digest};

@@ -6,6 +6,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::clean::visible;
 pub use crate::event::Claim;
 
 /// What every holder's line begins with, in every version there will be.
@@ -32,7 +33,7 @@ impl Claim {
         let rest = line.strip_prefix(PREFIX)?;
         let json = rest.iter().position(|&b| b == b' ').map_or(&[][..], |space| &rest[space..]);
         let value: Value = serde_json::from_slice(json).unwrap_or(Value::Null);
-        let text = |key: &str, most: usize| Some(clean(value.get(key)?.as_str()?, most)).filter(|t| !t.is_empty());
+        let text = |key: &str, most: usize| Some(visible(value.get(key)?.as_str()?, most)).filter(|t| !t.is_empty());
         let short = |key: &str| text(key, CLAIM_MAX);
         let long = |key: &str| text(key, 2 * CLAIM_MAX);
         let number = |key: &str| value.get(key)?.as_u64();
@@ -84,19 +85,7 @@ impl Asking {
     /// Reads a waiter's line; `None` if it is something else.
     pub fn read(line: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(line.strip_prefix(b"xtask-wait/1 ")?).ok()?;
-        let run = clean(value.get("run")?.as_str()?, CLAIM_MAX);
+        let run = visible(value.get("run")?.as_str()?, CLAIM_MAX);
         Some(Self { waited_us: value.get("waited_us")?.as_u64()?, run })
     }
-}
-
-/// A text from an unknown program, safe to show: at most so many characters, without those that control a terminal or
-/// that are there to be invisible or to turn the line around.
-pub fn clean(text: &str, most: usize) -> String {
-    let shown = |c: &char| {
-        !c.is_control()
-            && !matches!(*c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e0fff}')
-    };
-    text.chars().filter(shown).take(most).collect()
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::lock::banner::clean;
+use crate::clean::visible;
 use crate::lock::wait::Accepted;
 
 /// States of a connection in the kernel's tables, as numbers of `/proc/net/tcp`.
@@ -136,7 +136,7 @@ fn owners(inode: u64) -> Vec<Owner> {
             let stopped = rest.trim_start().starts_with(['T', 't']);
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let command = String::from_utf8_lossy(&line).trim_end_matches('\0').replace('\0', " ");
-            Owner { pid, program: clean(program, 32), command: clean(&command, 160), stopped }
+            Owner { pid, program: visible(program, 32), command: visible(&command, 160), stopped }
         })
         .collect();
     found.sort_by_key(|owner| owner.pid);
@@ -236,7 +236,7 @@ pub fn names(owners: &[Owner], uid: u32) -> String {
 /// The user's name, or `uid 1000` where it has none here.
 pub fn user(uid: u32) -> String {
     match nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)) {
-        Ok(Some(user)) => clean(&user.name, 32),
+        Ok(Some(user)) => visible(&user.name, 32),
         _ => format!("uid {uid}"),
     }
 }

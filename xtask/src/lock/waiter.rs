@@ -8,7 +8,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Socket, Type};
 
-use crate::lock::banner::{Asking, BANNER_MAX, Claim, PREFIX, clean};
+use crate::clean::visible;
+use crate::lock::banner::{Asking, BANNER_MAX, Claim, PREFIX};
 use crate::lock::port::{self, address};
 use crate::lock::stranger;
 use crate::lock::wait::{Accepted, Seen, Step};
@@ -197,7 +198,7 @@ impl Line {
 
     fn bytes(&self) -> Seen {
         let text = String::from_utf8_lossy(&self.got[..self.got.len().min(80)]).into_owned();
-        Seen::Bytes(clean(text.lines().next().unwrap_or_default(), 80))
+        Seen::Bytes(visible(text.lines().next().unwrap_or_default(), 80))
     }
 
     // A holder says its line at once, so part of its beginning is the word of somebody else.

@@ -7,10 +7,12 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::clean;
+
 /// A log is looked at as if its task could write this many bytes a second: no pipe or disk here is much faster.
 const FASTEST: u64 = 2 << 30;
 
-/// No line of a tail is longer, in bytes.
+/// No line of a tail is longer, in characters.
 const LINE_MAX: usize = 2_000;
 
 /// A tail is looked for in this many bytes at the end of the log.
@@ -58,7 +60,7 @@ pub fn cut(log: &File, limit: u64) -> io::Result<()> {
 /// The end of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tail {
-    /// Its last lines, harmless for a terminal, colours kept; bytes that are no UTF-8 are shown as U+FFFD.
+    /// Its last lines, by `clean::line`.
     pub lines: Vec<String>,
     /// How many lines there are in all.
     pub total: u64,
@@ -80,7 +82,7 @@ pub fn tail(log: &File, count: usize) -> io::Result<Tail> {
             line.clear();
         }
         if !(first && line.is_empty()) {
-            lines.push_back(harmless(&line));
+            lines.push_back(clean::line(&line, LINE_MAX));
         }
         if lines.len() > count {
             lines.pop_front();
@@ -105,78 +107,4 @@ fn count_lines(reader: &mut impl BufRead) -> io::Result<(u64, bool)> {
         let length = chunk.len();
         reader.consume(length);
     }
-}
-
-/// One line of a log as it may be shown on a terminal: no control characters but tabs and colours (SGR sequences, which
-/// are ended if one is left on). What a carriage return has overwritten is left out. Behind 2,000 bytes it is cut.
-pub fn harmless(line: &[u8]) -> String {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let text = String::from_utf8_lossy(&line[..line.len().min(64 << 10)]);
-    let text = text.rsplit('\r').next().unwrap_or_default();
-    let mut shown = String::new();
-    let mut coloured = false;
-    let mut rest = text.chars().peekable();
-    while let Some(c) = rest.next() {
-        if shown.len() >= LINE_MAX {
-            shown.push('…');
-            break;
-        }
-        match c {
-            '\u{1b}' => {
-                let sequence = escape(&mut rest);
-                if let Some(colour) = sequence.filter(|s| s.ends_with('m')) {
-                    coloured = !matches!(colour.as_str(), "m" | "0m");
-                    shown.push_str("\u{1b}[");
-                    shown.push_str(&colour);
-                }
-            }
-            '\t' => shown.push(c),
-            c if c.is_control() => {}
-            c => shown.push(c),
-        }
-    }
-    if coloured {
-        shown.push_str("\u{1b}[0m");
-    }
-    shown
-}
-
-// Eats an escape sequence, and gives its parameters and final letter if it is one of a form that can be a colour.
-fn escape(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<String> {
-    match rest.next_if(|c| matches!(c, '[' | ']' | 'P' | '_' | '^' | 'X')) {
-        Some('[') => {
-            let mut sequence = String::new();
-            while let Some(c) = rest.next_if(|c| matches!(c, '\u{20}'..='\u{3f}')) {
-                sequence.push(c);
-            }
-            sequence.push(rest.next_if(|c| matches!(c, '\u{40}'..='\u{7e}'))?);
-            let plain =
-                sequence.len() <= 32 && sequence.chars().all(|c| c.is_ascii_digit() || matches!(c, ';' | ':' | 'm'));
-            plain.then_some(sequence)
-        }
-        // A string (window title, link, image): up to BEL or ESC \.
-        Some(_) => {
-            while let Some(c) = rest.next() {
-                if c == '\u{7}' || (c == '\u{1b}' && rest.next_if_eq(&'\\').is_some()) {
-                    break;
-                }
-            }
-            None
-        }
-        None => {
-            rest.next();
-            None
-        }
-    }
-}
-
-/// The same without colours.
-pub fn without_colours(line: &str) -> String {
-    let mut plain = String::new();
-    let mut rest = line.chars().peekable();
-    while let Some(c) = rest.next() {
-        if c == '\u{1b}' { drop(escape(&mut rest)) } else { plain.push(c) }
-    }
-    plain
 }

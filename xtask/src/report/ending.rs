@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use super::clean;
 use super::forge;
 use super::lines::{QUOTE_MAX, plural};
 use super::pen::{Pen, Tone};
 use super::scoreboard::{Scoreboard, State, Stopping, median};
 use super::{Row, Surface};
+use crate::clean;
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::TaskName;
 use crate::time::{Human, utc_clock};

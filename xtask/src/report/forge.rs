@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::clean;
 use super::lines::QUOTE_MAX;
+use crate::clean;
 use crate::event::TaskRecord;
 use crate::time::Human;
 use crate::verdict::Verdict;

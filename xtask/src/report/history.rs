@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::clean::cut;
 use super::markup::escape;
 use super::scoreboard::median;
 use super::timeline::{LEFT, RIGHT, WIDTH, human};
+use crate::clean::cut;
 use crate::receipt::statement::Predicate;
 use crate::verdict::Word;
 

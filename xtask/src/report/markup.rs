@@ -13,7 +13,7 @@ pub fn escape(text: &str) -> String {
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(c),
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            c if c.is_control() || super::clean::turns_direction(c) => out.push('\u{fffd}'),
+            c if c.is_control() || crate::clean::turns_direction(c) => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }

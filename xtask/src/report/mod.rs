@@ -1,7 +1,6 @@
 //! What people and their CI see of a run: events in, text out. Nothing here prints, reads a clock or asks the
 //! environment: the time, the size of the terminal and what stands at the other end come in as values.
 
-pub mod clean;
 mod ending;
 mod forge;
 mod history;
@@ -110,7 +109,7 @@ pub fn freed(style: &Style, wall_ms: u64) -> String {
 pub enum Piece {
     /// This text.
     Text(String),
-    /// The whole log of a task, from this path relative to the repository, each line by `clean::line` and never
+    /// The whole log of a task, from this path relative to the repository, each line by `clean` and never
     /// more in memory than one line: logs are large.
     Log(String),
 }

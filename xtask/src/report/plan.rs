@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::clean;
+use crate::clean;
 use crate::event::SCHEMA;
 use crate::name::Name;
 use crate::plan::order::makespan;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::clean;
 use super::lines::QUOTE_MAX;
 use super::pen::{Tone, whole};
 use super::rows;
+use crate::clean;
 use crate::event::{Claim, Event, Stamped};
 use crate::lock::news;
 use crate::time::{Human, Moment, millis, utc_when};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::lines::QUOTE_MAX;
-use super::{Row, Scene, clean};
+use super::{Row, Scene};
+use crate::clean;
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::{RunId, TaskName};
 use crate::time::Moment;

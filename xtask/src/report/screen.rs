@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::lines::{HEARTBEAT, Lines};
 use super::rows;
-use super::{Piece, Scene, Style, clean};
+use super::{Piece, Scene, Style};
+use crate::clean;
 use crate::event::{Event, Stamped};
 use crate::name::TaskName;
 use crate::time::Moment;

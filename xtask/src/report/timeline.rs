@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::clean::cut;
 use super::markup::escape;
+use crate::clean::cut;
 use crate::name::TaskName;
 use crate::receipt::statement::{Predicate, Task};
 use crate::time::Human;

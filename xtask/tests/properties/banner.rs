@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use xtask::clean::visible;
 use xtask::event::Claim;
 use xtask::lock::Scope;
-use xtask::lock::banner::{ANSWER_MAX, Asking, BANNER_MAX, PREFIX, clean};
+use xtask::lock::banner::{ANSWER_MAX, Asking, BANNER_MAX, PREFIX};
 use xtask::lock::news::{Scene, lines, note, spent};
 use xtask::lock::status::State;
 use xtask::lock::wait::News;
@@ -20,8 +21,8 @@ pub fn holds(bytes: &[u8]) {
         assert!(line.len() <= ANSWER_MAX && shown(&asking.run, 80), "{asking:?}");
         assert_eq!(Asking::read(line.trim_ascii_end()), Some(asking));
     }
-    let stranger = clean(&String::from_utf8_lossy(bytes), 80);
-    assert!(shown(&stranger, 80) && clean(&stranger, 80) == stranger, "{stranger:?}");
+    let stranger = visible(&String::from_utf8_lossy(bytes), 80);
+    assert!(shown(&stranger, 80) && visible(&stranger, 80) == stranger, "{stranger:?}");
 }
 
 fn shown(text: &str, most: usize) -> bool {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// module uses floors below its own, and on its own floor those that stand before it here; on floor 4, where each owns
 /// one resource, it uses none beside it.
 const FLOORS: &[(&str, u32, bool)] = &[
+    ("clean", 0, true),
     ("digest", 0, true),
     ("time", 0, true),
     ("name", 0, true),

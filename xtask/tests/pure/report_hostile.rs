@@ -1,7 +1,8 @@
 //! Text that others wrote stays text: in logs, names of files, claims of a lock's holder.
 
+use xtask::clean;
 use xtask::event::{Claim, Event, Stamped};
-use xtask::report::{Screen, Style, Surface, clean};
+use xtask::report::{Screen, Style, Surface};
 use xtask::verdict::{Cause, ExitStatus, Verdict};
 
 use crate::report::{SIZE, at, begun, ms, plain, record, scene, terminal, text, waited};

@@ -1,6 +1,6 @@
 //! Logs: capped, kept byte for byte, shown harmlessly.
 
-use xtask::process::log::{harmless, look_again, tail, without_colours};
+use xtask::process::log::{look_again, tail};
 
 use crate::process::field::runner_of;
 use crate::process::{Ran, suite, task, token};
@@ -87,28 +87,15 @@ fn a_tail_has_the_last_lines_and_counts_all() {
     assert_eq!(tail_of("a\nb\nc\nd\n", 2), ("c|d".into(), 4));
     assert_eq!(tail_of("a\n\nc", 9), ("a||c".into(), 3));
     assert_eq!(tail_of("\n\nx\n", 9), ("||x".into(), 3));
+    // It goes where no escape sequence can stand: JUnit's XML has no way to write one.
+    assert_eq!(tail_of("\u{1b}[31mred\u{1b}[0m\u{1b}[2J done\n", 1), ("red done".into(), 1));
     let many: String = (0..100_000).map(|i| format!("line {i}\n")).collect();
     assert_eq!(tail_of(&many, 2), ("line 99998|line 99999".into(), 100_000));
     // One line longer than what is looked at: its end is all there is to show, and it is cut.
     let (shown, total) = tail_of(&format!("first\n{}", "x".repeat(1 << 20)), 5);
-    assert_eq!((shown.chars().filter(|&c| c == 'x').count(), total), (2_000, 2));
+    assert_eq!((shown.chars().filter(|&c| c == 'x').count(), total), (1_997, 2));
     let (shown, _) = tail_of(&format!("{}\nlast\n", "x".repeat(1 << 20)), 5);
     assert_eq!(shown, "last");
-}
-
-#[test]
-fn a_line_can_do_nothing_to_the_terminal_but_colour_it() {
-    let shown = |line: &str| harmless(line.as_bytes());
-    assert_eq!(shown("plain\ttext\n"), "plain\ttext");
-    assert_eq!(shown("\u{1b}[31mred\u{1b}[0m done"), "\u{1b}[31mred\u{1b}[0m done");
-    assert_eq!(shown("\u{1b}[1;32mleft on"), "\u{1b}[1;32mleft on\u{1b}[0m");
-    assert_eq!(shown("a\u{1b}[2Jb\u{1b}[10;1Hc\u{1b}[?25ld"), "abcd", "clearing, moving, hiding the cursor");
-    assert_eq!(shown("\u{1b}]0;title\u{7}a\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\"), "alink");
-    assert_eq!(shown("\u{1b}Pq#0~\u{1b}\\a\u{1b}cb\u{9b}31mc\u{8}\u{7}"), "ab31mc");
-    assert_eq!(shown("10 %\r50 %\r100 %\r\n"), "100 %", "what was overwritten is not shown");
-    assert_eq!(shown("\u{1b}"), "");
-    assert_eq!(shown("\u{1b}[31"), "");
-    assert_eq!(without_colours(&shown("\u{1b}[31mred\u{1b}[0m")), "red");
 }
 
 #[test]

@@ -89,6 +89,18 @@ fn skip_csi(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
 }
 
 // Unicode's bidirectional controls: they can make a line read as another.
-pub(super) fn turns_direction(c: char) -> bool {
+pub(crate) fn turns_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text from an unknown program, safe to show: at most so many characters, without those that control a terminal or
+/// that are there to be invisible or to turn the line around.
+pub fn visible(text: &str, most: usize) -> String {
+    let shown = |c: &char| {
+        !c.is_control()
+            && !matches!(*c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}')
+    };
+    text.chars().filter(shown).take(most).collect()
 }
