@@ -5,15 +5,18 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Most bytes a name may have.
-pub const NAME_MAX: usize = 64;
+const NAME_MAX: usize = 64;
 
-/// Why a text is no name. The text of the error says what a name looks like.
+/// Why a text is no name, or no id of a run. The text of the error says what one looks like.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadName(pub String);
+pub struct BadName {
+    text: String,
+    form: &'static str,
+}
 
 impl fmt::Display for BadName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a name: 1 to {NAME_MAX} of a-z 0-9 . _ -, beginning with a letter or digit", self.0)
+        write!(f, "{:?} is not {}", self.text, self.form)
     }
 }
 
@@ -36,7 +39,8 @@ impl Name {
         let fits = (1..=NAME_MAX).contains(&bytes.len())
             && plain(bytes[0])
             && bytes.iter().all(|&c| plain(c) || matches!(c, b'.' | b'_' | b'-'));
-        if fits { Ok(Self(text.to_owned())) } else { Err(BadName(text.to_owned())) }
+        let form = "a name: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit";
+        if fits { Ok(Self(text.to_owned())) } else { Err(BadName { text: text.to_owned(), form }) }
     }
 
     /// The name as text.
@@ -85,7 +89,7 @@ impl RunId {
         let hex = |part: &str| part.len() == 8 && part.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
         match parts[..] {
             ["r", day, time, random] if digits(day, 8) && digits(time, 6) && hex(random) => Ok(Self(text.to_owned())),
-            _ => Err(BadName(text.to_owned())),
+            _ => Err(BadName { text: text.to_owned(), form: "the id of a run such as r-20261130-140210-7c1e09ab" }),
         }
     }
 
