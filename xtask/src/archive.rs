@@ -50,18 +50,18 @@ fn place(
     bytes: &[u8],
     judge: impl FnOnce() -> Option<Vec<u8>>,
 ) -> anyhow::Result<()> {
-    let length = bytes.len();
-    ensure!(length <= MAX_BYTES, "it would be {length} bytes long, and nobody reads more than {MAX_BYTES}");
     let folder = root.join(FOLDER);
-    fs::create_dir_all(&folder)?;
-    // A runner that was killed while it wrote has left one, and its keeper writes in its stead.
-    let _ = fs::remove_file(folder.join(format!(".{run}.new")));
     let temporary = Temporary(folder.join(format!(".{run}.new")));
-    write_new(&temporary.0, bytes)?;
-    if let Some(other) = judge() {
-        fs::remove_file(&temporary.0)?;
-        write_new(&temporary.0, &other)?;
-    }
+    let put = |bytes: &[u8]| -> anyhow::Result<()> {
+        let length = bytes.len();
+        ensure!(length <= MAX_BYTES, "it would be {length} bytes long, and nobody reads more than {MAX_BYTES}");
+        fs::create_dir_all(&folder)?;
+        // A runner that was killed while it wrote has left one, and its keeper writes in its stead.
+        let _ = fs::remove_file(&temporary.0);
+        Ok(write_new(&temporary.0, bytes)?)
+    };
+    put(bytes)?;
+    judge().map_or(Ok(()), |other| put(&other))?;
     // A link, unlike a rename, never replaces what is there.
     fs::hard_link(&temporary.0, path)?;
     drop(temporary);

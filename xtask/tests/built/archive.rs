@@ -185,4 +185,7 @@ fn what_nobody_would_read_is_not_written() {
     let error = archive::write(folder.path(), &run(1), &vec![b' '; MAX_BYTES + 1], || None).unwrap_err();
     assert!(format!("{error:#}").contains("nobody reads more than 1048576"), "{error:#}");
     assert!(!folder.path().join("receipts").exists());
+    let error = archive::write(folder.path(), &run(1), b"{}\n", || Some(vec![b' '; MAX_BYTES + 1])).unwrap_err();
+    assert!(format!("{error:#}").contains("nobody reads more than 1048576"), "{error:#}");
+    assert_eq!(fs::read_dir(folder.path().join("receipts")).unwrap().count(), 0);
 }
