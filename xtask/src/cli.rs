@@ -11,7 +11,7 @@ use crate::lock::Scope;
 use crate::name::{Caller, Name, TaskName};
 use crate::plan::Selection;
 use crate::printer;
-use crate::run::order::Surface;
+use crate::run::order::Format;
 use crate::time::{Clocks, parse_duration};
 use crate::verdict::Exit;
 
@@ -299,9 +299,9 @@ fn name(text: &str) -> Result<Name, crate::name::BadName> {
     Name::parse(text)
 }
 
-/// Parses the command line, does what it says, and gives the exit code. `begun` is the program's first moment: the queue
+/// Parses the command line, does what it says, and gives the exit code. `requested` is the program's first moment: the queue
 /// budget counts from it.
-pub fn main(begun: Clocks) -> Exit {
+pub fn main(requested: Clocks) -> Exit {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -317,7 +317,7 @@ pub fn main(begun: Clocks) -> Exit {
         }
     };
     let holds_locks = matches!(cli.command, Command::InternalRunner { .. });
-    let done = dispatch(cli.command, begun);
+    let done = dispatch(cli.command, requested);
     let exit = done.unwrap_or_else(|error| {
         crate::command::say(&format!("error: {error:#}\nexit code {}", Exit::Usage.code()));
         command::report::refused_junit(std::env::args_os().skip(1), &format!("{error:#}"));
@@ -331,9 +331,9 @@ pub fn main(begun: Clocks) -> Exit {
     exit
 }
 
-fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
+fn dispatch(command: Command, requested: Clocks) -> anyhow::Result<Exit> {
     match command {
-        Command::Verify(args) => command::verify::run(verify(args, begun)),
+        Command::Verify(args) => command::verify::run(verify(args, requested)),
         Command::Lock(LockCommand::Status(args)) => {
             command::lock::status(args.check, args.message_format == FormatArg::Json)
         }
@@ -345,9 +345,9 @@ fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
             check_outer: args.check_outer,
             json: args.message_format == FormatArg::Json,
         }),
-        Command::Release(args) => command::release::run(release(args, begun)),
+        Command::Release(args) => command::release::run(release(args, requested)),
         Command::Lock(LockCommand::Run(args)) => Ok(command::lock::run(&command::lock::Request {
-            begun,
+            requested,
             scope: match args.scope {
                 ScopeArg::Workstation => Scope::Workstation,
                 ScopeArg::Worktree => Scope::Worktree,
@@ -368,7 +368,7 @@ fn dispatch(command: Command, begun: Clocks) -> anyhow::Result<Exit> {
     }
 }
 
-fn verify(args: VerifyArgs, begun: Clocks) -> command::verify::Request {
+fn verify(args: VerifyArgs, requested: Clocks) -> command::verify::Request {
     let in_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty() && ci != "false");
     let caller = args.caller.map_or(if in_ci { Caller::Ci } else { Caller::Local }, Caller::from);
     let colour = match args.color {
@@ -377,13 +377,13 @@ fn verify(args: VerifyArgs, begun: Clocks) -> command::verify::Request {
         ColorArg::Never => Some(false),
     };
     command::verify::Request {
-        begun,
+        requested,
         caller,
         suite: args.suite,
         selection: Selection { only: args.only.unwrap_or_default(), profile: args.profile },
         queue: args.queue,
         outer: args.outer,
-        surface: Surface { json: args.message_format == FormatArg::Json, colour },
+        format: Format { json: args.message_format == FormatArg::Json, colour },
         junit: args.junit,
         key: args.key.or_else(key_of_env),
         command: "cargo xtask verify".to_owned(),
@@ -395,15 +395,15 @@ fn key_of_env() -> Option<PathBuf> {
     std::env::var_os("XTASK_SIGNING_KEY").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-fn release(args: ReleaseArgs, begun: Clocks) -> command::release::Request {
+fn release(args: ReleaseArgs, requested: Clocks) -> command::release::Request {
     command::release::Request {
-        begun,
+        requested,
         tag: args.tag,
         artifacts: args.artifact,
         key: args.key.or_else(key_of_env),
         queue: args.queue,
         outer: args.outer,
-        surface: Surface { json: false, colour: None },
+        format: Format { json: false, colour: None },
     }
 }
 

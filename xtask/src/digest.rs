@@ -1,4 +1,4 @@
-//! SHA-256 as lower-case hexadecimal: the one digest of suite files, outputs and programs.
+//! SHA-256 as lower-case hexadecimal: the one digest of suite files, outputs and programs. And how people read digests.
 
 use std::fmt::Write;
 use std::io::{self, Read};
@@ -22,6 +22,11 @@ pub fn of_reader(mut from: impl Read) -> io::Result<String> {
             Err(e) => return Err(e),
         }
     }
+}
+
+/// The first seven digits of a digest or of an id of git, as people compare them.
+pub fn short(id: &str) -> &str {
+    id.get(..7).unwrap_or(id)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::event::Event;
 use crate::interrupt::{Wake, Wakeups};
-use crate::lock::inside::{self, Family};
+use crate::lock::inside::{self, Enclosing};
 use crate::lock::{self, HeldLocks, Identity, NotHeld, Patience, Scope, StopAsked};
 use crate::name::Caller;
 use crate::printer::{self, To, print};
@@ -30,16 +30,16 @@ const OWN_WORDS: Duration = Duration::from_millis(200);
 const BACKSTOP: Duration = Duration::from_secs(10);
 /// How long a sweep tries before it names what it cannot end.
 const SWEEP: Duration = Duration::from_secs(5);
+/// How often the keeper looks whether a process that survived SIGKILL is gone at last.
+const LOOK: Duration = Duration::from_millis(100);
+
+const RUNNER: Owner = Owner::Other(0);
+
 /// How long a run with this deadline holds its locks at most, whatever hangs; longer only while a process of it outlives
 /// SIGKILL, for which there is no limit.
 pub fn longest(deadline: Duration) -> Duration {
     deadline.saturating_add(BACKSTOP + SWEEP)
 }
-
-/// How often the keeper looks whether a process that survived SIGKILL is gone at last.
-const LOOK: Duration = Duration::from_millis(100);
-
-const RUNNER: Owner = Owner::Other(0);
 
 /// A keeper before it holds anything.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Keeper {
         Ok(Self { wakeups: RefCell::new(Wakeups::new()?), stopped: Cell::new(None) })
     }
 
-    /// Waits for these locks out of one budget, which counts from `began`. Errors with why there is no lock. A call from
+    /// Waits for these locks out of one budget, which counts from `requested`. Errors with why there is no lock. A call from
     /// inside a run that holds one of them, or the machine, whose port this is, is refused before anything is taken: a
     /// folder is not waited for while the machine is held.
     pub fn hold(
@@ -75,7 +75,7 @@ impl Keeper {
         wanted: &[(Scope, u16)],
         workstation: u16,
         identity: &Identity,
-        (began, budget): (Clocks, Duration),
+        (requested, budget): (Clocks, Duration),
         tell: &mut dyn FnMut(Event),
     ) -> Result<HeldLocks, NotHeld> {
         let bind = |error| NotHeld::Bind { port: wanted[0].1, error };
@@ -99,8 +99,8 @@ impl Keeper {
         let machine = (Scope::Workstation, workstation);
         let others = wanted.iter().copied().filter(|lock| *lock != machine);
         let locks: Vec<_> = std::iter::once(machine).chain(others).collect();
-        inside::refuse(&locks, &Family::new(&mark, ancestors()), stop)?;
-        let patience = Patience { began, budget, stop, mark: &mark };
+        inside::refuse(&locks, &Enclosing::new(&mark, ancestors()), stop)?;
+        let patience = Patience { requested, budget, stop, mark: &mark };
         lock::acquire_all(wanted, identity, &patience, &mut |event| {
             if let Event::Queued { scope, .. } = &event {
                 holds.set(*scope != wanted[0].0.to_string());
@@ -290,7 +290,6 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result
             env: std::env::vars_os().filter(|(name, _)| !names_key(name, release)).collect(),
             output: Output::Inherit,
             cpus: None,
-            user: None,
             stdin,
             // No controlling terminal: nothing below it can take or spoil the user's, and Ctrl-C reaches the keeper alone.
             session: true,

@@ -3,6 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let begun = xtask::sys::clocks();
-    ExitCode::from(xtask::cli::main(begun).code())
+    let requested = xtask::sys::clocks();
+    ExitCode::from(xtask::cli::main(requested).code())
 }

@@ -217,6 +217,12 @@ pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| String::new(), |id| id.trim().to_owned())
 }
 
+/// The name of this process's namespace of that kind, `net:[4026531840]`; none where the system has no such thing.
+pub fn namespace(kind: &str) -> Option<String> {
+    let link = std::fs::read_link(format!("/proc/self/ns/{kind}")).ok()?;
+    Some(link.to_string_lossy().into_owned())
+}
+
 /// Has the command call setsid between fork and exec: the process that comes of it is never in this one's group, not even
 /// for the moment in which that might be killed as a whole.
 pub fn in_a_session_of_its_own(command: &mut Command) {

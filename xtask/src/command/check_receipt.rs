@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use super::gate::{self, Candidate, RECEIPT, SIGNATURE, SUMS, Terms, Trusted, sums, with_ending};
-use super::say;
+use super::{relative, say};
 use crate::clean;
 use crate::name::Caller;
 use crate::receipt::rules::{Gate, Reason, Seal, judge};
@@ -123,10 +123,10 @@ pub struct Target {
 impl Target {
     fn newest(repo: &Repo, revision: &str, commit: Option<&str>) -> Self {
         let found = commit.and_then(|commit| archive::newest_of(&repo.root, commit));
-        let short = commit.map_or("no commit", |commit| &commit[..7]);
+        let short = commit.map_or("no commit", digest::short);
         let missing = format!("no receipt of {revision} ({short}) in receipts/");
         match found {
-            Some(path) => Self { shown: relative(repo, &path), path, tag: None, missing: None },
+            Some(path) => Self { shown: relative(&repo.root, &path), path, tag: None, missing: None },
             None => Self {
                 path: repo.root.join(archive::FOLDER),
                 shown: format!("{}/", archive::FOLDER),
@@ -145,23 +145,19 @@ impl Target {
         }
         let path = folder.join(name);
         let missing = fs::symlink_metadata(&path).is_err().then(|| format!("there is no tag {name}, and no such file"));
-        Self { shown: relative(repo, &path), path, tag: None, missing }
+        Self { shown: relative(&repo.root, &path), path, tag: None, missing }
     }
 
     /// The receipt of a tag's release.
     pub fn tag(repo: &Repo, tag: &str) -> Self {
         let path = repo.root.join(archive::FOLDER).join(tag).join(RECEIPT);
-        Self { shown: relative(repo, &path), path, tag: Some(tag.to_owned()), missing: None }
+        Self { shown: relative(&repo.root, &path), path, tag: Some(tag.to_owned()), missing: None }
     }
 
     fn told(&self, gate: &Gate) -> String {
         let tag = self.tag.as_ref().map_or(String::new(), |_| "tag ".to_owned());
         format!("{}  for {tag}{}", self.shown, gate.revision)
     }
-}
-
-fn relative(repo: &Repo, path: &Path) -> String {
-    path.strip_prefix(&repo.root).unwrap_or(path).display().to_string()
 }
 
 // The artifacts of a release: whatever lies beside its receipt and is none of its own files.

@@ -8,7 +8,7 @@ use crate::lock::Ports;
 use crate::name::Caller;
 use crate::receipt::rules::{Baseline, Gate, Seal, Source};
 use crate::receipt::signers::{KRL, RECEIPT_NAMESPACE, Signer, parse_revoked, parse_signers};
-use crate::receipt::statement::{ParseError, Receipt};
+use crate::receipt::statement::{ParseError, Receipt, readable};
 use crate::repo::{Object, Repo};
 use crate::suite::Suite;
 use crate::{archive, digest, seal, sys};
@@ -131,18 +131,14 @@ pub fn gather(repo: &Repo, terms: &Terms, candidate: &Candidate) -> anyhow::Resu
             Trusted { signers: signers_base, revoked: [revoked_base].into_iter().chain(more).collect() }
         }
     };
-    let readable = match &parsed {
-        Ok(receipt) => Some(receipt),
-        Err(ParseError::NotCanonical(receipt, _)) => Some(&**receipt),
-        Err(_) => None,
-    };
-    let ended = readable.map(|receipt| receipt.predicate.clocks.ended.wall_ms);
+    let told = readable(&parsed);
+    let ended = told.map(|receipt| receipt.predicate.clocks.ended.wall_ms);
     let at_ms = ended.filter(|_| terms.archived).unwrap_or(now_ms);
     let seal = match &candidate.signature {
         Some(signature) => Some(judge_signature(&candidate.receipt, signature, &trusted, at_ms)?),
         None => None,
     };
-    let receipts_commit = readable.and_then(|receipt| receipt.subject.commit.clone());
+    let receipts_commit = told.and_then(|receipt| receipt.subject.commit.clone());
     let ahead = match (&receipts_commit, &terms.commit) {
         (Some(old), Some(new)) if old != new && is_id(old) => repo.commits_between(old, new),
         _ => None,
@@ -209,8 +205,7 @@ fn is_id(text: &str) -> bool {
 
 /// A file of the gate on disk, named relative to `root`.
 pub fn file(root: &Path, path: &Path) -> Source {
-    let name = path.strip_prefix(root).unwrap_or(path).display().to_string();
-    Source { name, bytes: archive::read(path).map_err(|e| format!("{e:#}")) }
+    Source { name: super::relative(root, path), bytes: archive::read(path).map_err(|e| format!("{e:#}")) }
 }
 
 fn parse_suite(source: &Source) -> Result<(Suite, String), String> {

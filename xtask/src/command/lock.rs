@@ -13,7 +13,7 @@ use super::{data, say};
 use crate::event::{Event, SCHEMA};
 use crate::keeper::{self, Keeper, Supervised};
 use crate::lock::status::{State, look};
-use crate::lock::{Identity, Ports, Scope, namespace};
+use crate::lock::{Identity, Ports, Scope};
 use crate::name::RunId;
 use crate::repo::Repo;
 use crate::run::order::{CommandOrder, Order};
@@ -38,7 +38,7 @@ struct Line<'a> {
 /// Errors, after the workstation's, where it cannot be told which folder this is.
 pub fn status(check: bool, json: bool) -> anyhow::Result<Exit> {
     let ports = Ports::from_env()?;
-    let namespace = namespace("net");
+    let namespace = sys::namespace("net");
     let mut exit = Exit::Passed;
     for scope in [Scope::Workstation, Scope::Worktree] {
         let (port, shown) = match scope {
@@ -75,7 +75,7 @@ pub fn status(check: bool, json: bool) -> anyhow::Result<Exit> {
 #[derive(Debug, Clone)]
 pub struct Request {
     /// All clocks at the program's first line.
-    pub begun: Clocks,
+    pub requested: Clocks,
     /// The lock.
     pub scope: Scope,
     /// The queue budget.
@@ -127,13 +127,13 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Ended> {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let program = find(&request.command[0], &here, &search).map_err(anyhow::Error::msg)?;
     scratch::check().map_err(anyhow::Error::msg)?;
-    let run = RunId::new(request.begun.wall_ms / 1000, sys::random()?);
+    let run = RunId::new(request.requested.wall_ms / 1000, sys::random()?);
     let order = CommandOrder {
         run: run.clone(),
         folder: here.clone(),
         program,
         args: request.command[1..].to_vec(),
-        won: request.begun,
+        won: request.requested,
         deadline: request.deadline,
         keep_open: Vec::new(),
     };
@@ -160,7 +160,7 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Ended> {
             text.iter().zip(verbs).for_each(|(line, verb)| say(&format!("{verb:>12} {line}")));
         }
     };
-    let held = keeper.hold(&wanted, ports.workstation, &identity, (request.begun, request.queue), &mut tell);
+    let held = keeper.hold(&wanted, ports.workstation, &identity, (request.requested, request.queue), &mut tell);
     let locks = match held {
         Ok(locks) => locks,
         Err(why) => {
@@ -169,7 +169,7 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Ended> {
         }
     };
     if queued {
-        let waited = Human(Duration::from_secs(locks.won.monotonic.since(request.begun.monotonic).as_secs()));
+        let waited = Human(Duration::from_secs(locks.won.monotonic.since(request.requested.monotonic).as_secs()));
         say(&format!("    Acquired {} lock after {waited} in queue", request.scope));
     }
     let order = Order::Command(CommandOrder { won: locks.won, ..order });

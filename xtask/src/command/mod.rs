@@ -42,11 +42,16 @@ pub fn data(text: &str) {
     print(To::Stdout, format!("{text}\n"));
 }
 
+/// A path as text, relative to `root` where it lies below it.
+pub fn relative(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}
+
 /// The suite file: its path relative to the repository's root where it lies below it, and its text. A path that is not
 /// absolute is meant from the root. Errors if it cannot be read as text.
 pub fn read_suite(root: &Path, path: &Path) -> anyhow::Result<(String, String)> {
     let full = root.join(path);
-    let shown = full.strip_prefix(root).unwrap_or(&full).display().to_string();
+    let shown = relative(root, &full);
     let read = archive::read(&full).and_then(|bytes| Ok(String::from_utf8(bytes)?));
     let text = read.with_context(|| format!("the suite file {} cannot be read", full.display()))?;
     Ok((shown, text))

@@ -21,7 +21,7 @@ use crate::receipt::rules::{altered, judge, raised};
 use crate::receipt::signers::{RECEIPT_NAMESPACE, RELEASE_NAMESPACE};
 use crate::receipt::statement::Receipt;
 use crate::repo::Repo;
-use crate::run::order::Surface;
+use crate::run::order::Format;
 use crate::scratch::Scratch;
 use crate::suite::Suite;
 use crate::time::{Clocks, Human, Moment, millis, utc};
@@ -36,7 +36,7 @@ const LOOKING: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub struct Request {
     /// All clocks at the program's first line.
-    pub begun: Clocks,
+    pub requested: Clocks,
     /// The tag; it must be HEAD.
     pub tag: String,
     /// Declared outputs to release; every one if empty.
@@ -48,7 +48,7 @@ pub struct Request {
     /// The caller's own limit.
     pub outer: Option<Duration>,
     /// How to show it.
-    pub surface: Surface,
+    pub format: Format,
 }
 
 // A release that may begin.
@@ -70,22 +70,26 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     let here = std::env::current_dir().context("there is no current folder")?;
     let repo = Repo::find(&here)?;
     let ready = look(&repo, &here, &request)?;
-    say(&format!("    Checking tree clean, {} is HEAD ({}), the key can sign", ready.tag, &ready.commit[..7]));
+    say(&format!(
+        "    Checking tree clean, {} is HEAD ({}), the key can sign",
+        ready.tag,
+        digest::short(&ready.commit)
+    ));
     since_last_time(&repo, &ready);
     let (budget, deadline) = (request.queue.unwrap_or(ready.suite.run.queue), ready.suite.run.deadline);
-    let end = request.begun.wall_ms + millis(budget + deadline);
+    let end = request.requested.wall_ms + millis(budget + deadline);
     if let Some(before) = ready.signing.valid_before.filter(|&before| before < end) {
         let (before, end) = (utc(before), utc(end));
         say(&format!("        note the key is valid until {before}, and this run may last until {end}"));
     }
     let run = verify::Request {
-        begun: request.begun,
+        requested: request.requested,
         caller: Caller::Release,
         suite: SUITE.into(),
         selection: Selection::default(),
         queue: request.queue,
         outer: request.outer,
-        surface: request.surface,
+        format: request.format,
         junit: None,
         key: None,
         command: format!("cargo xtask release {}", request.tag),
@@ -110,7 +114,7 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     if over.exit == Exit::Passed {
         say(&format!("exit code {}", exit.code()));
     }
-    verify::free(over.locks.take(), exit, request.surface);
+    verify::free(over.locks.take(), exit, request.format);
     Ok(exit)
 }
 
@@ -128,7 +132,7 @@ fn look(repo: &Repo, here: &Path, request: &Request) -> anyhow::Result<Ready> {
     let mut found = repo.objects(&[&of_tag, "HEAD^{commit}", &format!("HEAD:{SUITE}")])?.into_iter();
     let mut next = || found.next().flatten();
     let (of_tag, head, suite) = (next().map(|object| object.id), next().map(|object| object.id), next());
-    let short = |id: &Option<String>| id.as_deref().map_or("no commit".to_owned(), |id| id[..7].to_owned());
+    let short = |id: &Option<String>| id.as_deref().map_or("no commit", digest::short).to_owned();
     match &of_tag {
         None => reasons.push(format!("there is no tag {tag} (git tag {tag})")),
         Some(_) if of_tag != head => {
@@ -203,7 +207,7 @@ fn artifacts(suite: &Suite, repo: &Repo, here: &Path, asked: &[PathBuf], reasons
     let mut chosen: Vec<String> = declared.iter().copied().filter(|_| asked.is_empty()).cloned().collect();
     for path in asked {
         let full: PathBuf = here.join(path).components().filter(|part| *part != Component::CurDir).collect();
-        let name = full.strip_prefix(&repo.root).unwrap_or(&full).display().to_string();
+        let name = super::relative(&repo.root, &full);
         if declared.contains(&&name) {
             chosen.push(name);
         } else {

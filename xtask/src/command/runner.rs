@@ -27,7 +27,7 @@ use crate::run::order::{Message, Order, SuiteOrder};
 use crate::scratch::Scratch;
 use crate::time::Moment;
 use crate::verdict::{Exit, Reason, Stop, Verdict, Word};
-use crate::{archive, digest, lock, run, sys};
+use crate::{archive, digest, run, sys};
 
 use super::preflight::Ready;
 use super::show::Show;
@@ -62,7 +62,7 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     let program = std::thread::spawn(this_program);
     let repo = Repo::told(order.root.clone(), order.git.clone(), order.commit.clone());
     let ready = super::ready(&repo, &order.suite_path, &order.suite_text, &order.selection, &order.past)?;
-    let mut show = Show::new(order.surface, scene(&order, &ready), &order.root);
+    let mut show = Show::new(order.format, scene(&order, &ready), &order.root);
     let env = env(order.caller == Caller::Release)?;
     let watch = Watch { lifeline: RefCell::new(lifeline), stop: Cell::default(), keeper_gone: Cell::default() };
     let (program, show) = (Some(program), &mut show);
@@ -158,7 +158,7 @@ impl Runner<'_> {
             queue_budget: order.queue_budget,
             outer: order.outer,
             ports: order.ports,
-            network_namespace: lock::namespace("net"),
+            network_namespace: sys::namespace("net"),
             boot_id: sys::boot_id(),
             requested: order.requested,
             won: Some(order.won),
@@ -297,7 +297,7 @@ impl Runner<'_> {
             Ok(path) => {
                 let sha256 = digest::of_bytes(&receipt.to_bytes());
                 self.watch.lifeline.borrow_mut().send(Message::Receipt(sha256));
-                Some(path.strip_prefix(&self.order.root).unwrap_or(&path).display().to_string())
+                Some(super::relative(&self.order.root, &path))
             }
             Err(error) => {
                 show.tell(Event::Trouble { text: format!("{error:#}") });
@@ -341,8 +341,7 @@ fn hand_over_the_rest(lifeline: &mut Lifeline) {
 
 /// Version and digest of this very program.
 pub fn this_program() -> Program {
-    let path = if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() };
-    let sha256 = path.and_then(File::open).and_then(digest::of_reader).unwrap_or_default();
+    let sha256 = sys::this_program().and_then(File::open).and_then(digest::of_reader).unwrap_or_default();
     Program { version: env!("CARGO_PKG_VERSION").to_owned(), sha256 }
 }
 

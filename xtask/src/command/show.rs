@@ -10,7 +10,7 @@ use crate::printer::{self, To, print};
 use crate::record::Record;
 use crate::report::{FRAME, Outside, Piece, Scene, Screen, Size, Style, json};
 use crate::run::Observer;
-use crate::run::order::Surface;
+use crate::run::order::Format;
 use crate::sys;
 use crate::time::Moment;
 
@@ -31,10 +31,10 @@ pub struct Show {
 
 impl Show {
     /// Shows a run in the repository at `root`.
-    pub fn new(surface: Surface, scene: Scene, root: &Path) -> Self {
-        let requested = scene.began.monotonic;
-        let screen = Screen::new(style(surface), scene);
-        Self { record: Record::default(), screen, json: surface.json, requested, root: root.to_owned(), resting: None }
+    pub fn new(format: Format, scene: Scene, root: &Path) -> Self {
+        let requested = scene.requested.monotonic;
+        let screen = Screen::new(style(format), scene);
+        Self { record: Record::default(), screen, json: format.json, requested, root: root.to_owned(), resting: None }
     }
 
     /// Says what happened now.
@@ -161,14 +161,14 @@ fn last_bytes(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// The style for this process's own terminal and environment.
-pub fn style(surface: Surface) -> Style {
+pub fn style(format: Format) -> Style {
     let variable = |name| std::env::var(name).ok();
     let (term, no_color, force) = (variable("TERM"), variable("NO_COLOR"), variable("CLICOLOR_FORCE"));
     let (github, gitlab) = (variable("GITHUB_ACTIONS"), variable("GITLAB_CI"));
     let outside = Outside {
         terminal: io::stderr().is_terminal(),
         term: term.as_deref(),
-        colour: surface.colour,
+        colour: format.colour,
         no_color: no_color.as_deref(),
         clicolor_force: force.as_deref(),
         github: github.as_deref(),

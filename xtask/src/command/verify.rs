@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::event::{Event, Stamped};
 use crate::keeper::{self, Keeper, Supervised};
-use crate::lock::{self, HeldLocks, Identity, NotHeld, Ports, Scope};
+use crate::lock::{HeldLocks, Identity, NotHeld, Ports, Scope};
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
 use crate::receipt::build::{Facts, build};
@@ -17,7 +17,7 @@ use crate::record::Record;
 use crate::repo::Repo;
 use crate::report::{Scene, freed};
 use crate::run::Observer as _;
-use crate::run::order::{Order, SuiteOrder, Surface};
+use crate::run::order::{Format, Order, SuiteOrder};
 use crate::time::Clocks;
 use crate::verdict::{Exit, Stop, Word};
 use crate::{archive, digest, scratch, sys};
@@ -30,7 +30,7 @@ use super::signing::Signing;
 #[derive(Debug, Clone)]
 pub struct Request {
     /// All clocks at the program's first line.
-    pub begun: Clocks,
+    pub requested: Clocks,
     /// Who asks.
     pub caller: Caller,
     /// The suite file, relative to the repository's root.
@@ -42,7 +42,7 @@ pub struct Request {
     /// The caller's own limit.
     pub outer: Option<Duration>,
     /// How to show it.
-    pub surface: Surface,
+    pub format: Format,
     /// Where to write JUnit XML.
     pub junit: Option<PathBuf>,
     /// The key to sign the receipt with.
@@ -89,10 +89,10 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     let repo = Repo::find(&here)?;
     let try_key = |key: &PathBuf| Signing::try_key(&repo.root, &request.suite, &here.join(key), request.caller);
     let signing = request.key.as_ref().map(try_key).transpose()?;
-    let surface = request.surface;
+    let format = request.format;
     let Over { mut exit, run, receipt, locks, keeper } = verify(&repo, request)?;
     // Signing is no part of the run, and a hardware key may take its time: let the next one begin.
-    free(locks, exit, surface);
+    free(locks, exit, format);
     if let (Some(signing), Some(receipt)) = (signing, receipt) {
         if let Exit::Cancelled(_) = exit {
             say("note: the receipt of a cancelled run is not signed");
@@ -110,11 +110,11 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
 }
 
 /// Frees the locks. Whoever has cancelled a run waits for that, and is told.
-pub fn free(locks: Option<HeldLocks>, exit: Exit, surface: Surface) {
+pub fn free(locks: Option<HeldLocks>, exit: Exit, format: Format) {
     let Some(locks) = locks else { return };
     drop(locks);
-    if matches!(exit, Exit::Cancelled(_)) && !surface.json {
-        say(&freed(&show::style(surface), sys::clocks().wall_ms));
+    if matches!(exit, Exit::Cancelled(_)) && !format.json {
+        say(&freed(&show::style(format), sys::clocks().wall_ms));
     }
 }
 
@@ -132,13 +132,13 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     }
 
     scratch::check().map_err(anyhow::Error::msg)?;
-    let run = RunId::new(request.begun.wall_ms / 1000, sys::random()?);
+    let run = RunId::new(request.requested.wall_ms / 1000, sys::random()?);
     let commit = repo.head.clone();
     let worktree = ports.worktree_for(&repo.root).context("the work tree's folder cannot be looked at")?;
     let names = (request.command.as_str(), suite_path.as_str());
-    let mut scene = Scene::new(names, (&ready.suite, &ready.plan), &past, request.begun);
+    let mut scene = Scene::new(names, (&ready.suite, &ready.plan), &past, request.requested);
     (scene.queue_budget, scene.outer) = (budget, outer);
-    let show = Mutex::new(Show::new(request.surface, scene, &repo.root));
+    let show = Mutex::new(Show::new(request.format, scene, &repo.root));
     let identity = Identity {
         run: run.clone(),
         caller: request.caller.to_string(),
@@ -152,7 +152,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     let mut tell = |event| show::open(&show).tell(event);
     let wanted = [(Scope::Worktree, worktree), (Scope::Workstation, ports.workstation)];
     let held = show::while_drawing(&show, || {
-        keeper.hold(&wanted, ports.workstation, &identity, (request.begun, budget), &mut tell)
+        keeper.hold(&wanted, ports.workstation, &identity, (request.requested, budget), &mut tell)
     });
     let mut show = show.into_inner().unwrap_or_else(PoisonError::into_inner);
     show.close();
@@ -165,9 +165,9 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         queue_budget: budget,
         outer,
         ports: (ports.workstation, worktree),
-        network_namespace: lock::namespace("net"),
+        network_namespace: sys::namespace("net"),
         boot_id: sys::boot_id(),
-        requested: request.begun,
+        requested: request.requested,
         won,
         started: None,
         commit: commit.clone(),
@@ -194,7 +194,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         suite_path: suite_path.clone(),
         suite_text: suite_text.clone(),
         selection: request.selection.clone(),
-        requested: request.begun,
+        requested: request.requested,
         won: locks.won,
         queue_budget: budget,
         deadline: ready.suite.run.deadline,
@@ -202,7 +202,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         ports: (ports.workstation, worktree),
         keep_open: Vec::new(),
         command: request.command,
-        surface: request.surface,
+        format: request.format,
         junit: request.junit.clone(),
         signs: request.key.is_some() || request.caller == Caller::Release,
     };
@@ -225,7 +225,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
             .for_each(|note| say(&format!("note: {note}")));
         receipt = write(repo, &run, &written).map_err(|error| say(&format!("error: {error:#}"))).ok();
         if let Some(Written { path, .. }) = &receipt {
-            let path = path.strip_prefix(&repo.root).unwrap_or(path).display();
+            let path = super::relative(&repo.root, path);
             say(&format!("   receipt   {path}  (result: {})", written.predicate.result));
         }
     } else if !trouble.is_empty() {
@@ -269,7 +269,7 @@ fn not_held(
     let mut text = format!("error: {why}");
     match &written {
         Ok(Written { path, .. }) => {
-            let path = path.strip_prefix(&repo.root).unwrap_or(path).display();
+            let path = super::relative(&repo.root, path);
             text += &format!("\n   receipt   {path}  (result: {})", receipt.predicate.result);
         }
         Err(error) => {
@@ -279,7 +279,7 @@ fn not_held(
     }
     say(&format!("{text}\nexit code {}", exit.code()));
     if show.is_json() {
-        let told = |Written { path, .. }: &Written| path.strip_prefix(&repo.root).unwrap_or(path).display().to_string();
+        let told = |written: &Written| super::relative(&repo.root, &written.path);
         show.on(&Stamped {
             at: ended.monotonic,
             event: Event::RunFinished {

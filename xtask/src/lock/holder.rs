@@ -236,14 +236,8 @@ pub(super) fn here() -> Claim {
         user: Some(super::stranger::user(nix::unistd::geteuid().as_raw())),
         distribution: Some(distribution).filter(|name| !name.is_empty()),
         pid: Some(u64::from(std::process::id())),
-        pid_namespace: namespace("pid"),
+        pid_namespace: sys::namespace("pid"),
         since_ms: Some(sys::clocks().wall_ms),
         ..Claim::default()
     }
-}
-
-/// The name of this process's namespace of that kind, `net:[4026531840]`; none where the system has no such thing.
-pub fn namespace(kind: &str) -> Option<String> {
-    let link = std::fs::read_link(format!("/proc/self/ns/{kind}")).ok()?;
-    Some(link.to_string_lossy().into_owned())
 }

@@ -3,16 +3,15 @@
 //! machine.
 
 use crate::lock::banner::Claim;
-use crate::lock::holder::namespace;
 use crate::lock::wait::{LOOK, SILENCE, Seen, Step};
 use crate::lock::waiter::{Hands, StopAsked};
 use crate::lock::{NotHeld, Scope, news};
 use crate::sys;
 use crate::time::Moment;
 
-/// What this process is a part of.
+/// The runs that this process is a part of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Family {
+pub struct Enclosing {
     /// The runs that its environment names.
     pub runs: Vec<String>,
     /// Its parent, the parent of that, and so on: for one that has shed its environment, as under sudo.
@@ -21,10 +20,10 @@ pub struct Family {
     pub pid_namespace: Option<String>,
 }
 
-impl Family {
-    /// The family of this process, with its ancestors and the text of `XTASK_MARK`, empty if it is not set.
+impl Enclosing {
+    /// Those around this process, with its ancestors and the text of `XTASK_MARK`, empty if it is not set.
     pub fn new(mark: &str, ancestors: Vec<i32>) -> Self {
-        Self { runs: runs(mark), ancestors, pid_namespace: namespace("pid") }
+        Self { runs: runs(mark), ancestors, pid_namespace: sys::namespace("pid") }
     }
 
     /// Whether this holder is one of them. Pids of another pid namespace say nothing.
@@ -41,13 +40,13 @@ pub fn runs(mark: &str) -> Vec<String> {
     mark.split(':').filter_map(|part| Some(part.split_once('/')?.0.to_owned())).collect()
 }
 
-/// Looks who has these locks, and takes none. Errors with `NotHeld::Nested` where that is one of the family. Whoever
+/// Looks who has these locks, and takes none. Errors with `NotHeld::Nested` where that is one of the enclosing. Whoever
 /// does not answer in time is not known to be one.
-pub fn refuse(locks: &[(Scope, u16)], family: &Family, stop: StopAsked) -> Result<(), NotHeld> {
+pub fn refuse(locks: &[(Scope, u16)], enclosing: &Enclosing, stop: StopAsked) -> Result<(), NotHeld> {
     // A holder answers at once; one that is starved by what it runs is waited for where it is likely to be ours.
-    let limit = if family.runs.is_empty() { SILENCE } else { LOOK };
+    let limit = if enclosing.runs.is_empty() { SILENCE } else { LOOK };
     for &(scope, port) in locks {
-        if let Some(claim) = holder(port, sys::now() + limit, stop).filter(|claim| family.has(claim)) {
+        if let Some(claim) = holder(port, sys::now() + limit, stop).filter(|claim| enclosing.has(claim)) {
             return Err(NotHeld::Nested { scope, who: news::who(&claim), run: claim.run.unwrap_or_default() });
         }
     }

@@ -25,7 +25,7 @@ use crate::time::{Clocks, Moment, millis};
 use crate::verdict::{Exit, Stop};
 
 use banner::{Asking, Claim};
-pub use holder::{HeldLock, namespace};
+pub use holder::HeldLock;
 pub use port::{PortError, Ports};
 use wait::{Failure, News, Step, Stranger, Wait};
 use waiter::Hands;
@@ -72,7 +72,7 @@ pub struct Identity {
 #[derive(Clone)]
 pub struct Patience<'a> {
     /// All clocks at the program's first line: the budget counts from there.
-    pub began: Clocks,
+    pub requested: Clocks,
     /// The queue budget; zero is one try.
     pub budget: Duration,
     /// Where a request to stop comes from.
@@ -177,7 +177,7 @@ pub fn acquire_all(
 ) -> Result<HeldLocks, NotHeld> {
     let mut locks: Vec<HeldLock> = Vec::new();
     for &(scope, port) in wanted {
-        let gone = patience.began.wall_ms + millis(patience.budget.saturating_add(identity.longest));
+        let gone = patience.requested.wall_ms + millis(patience.budget.saturating_add(identity.longest));
         let queued = |claim: &mut Claim| (claim.queued, claim.free_at_ms) = (Some(true), Some(gone));
         locks.iter().for_each(|lock| lock.say(queued));
         locks.insert(0, acquire(scope, port, identity, patience, tell)?);
@@ -197,7 +197,7 @@ pub fn acquire(
     tell: &mut dyn FnMut(Event),
 ) -> Result<HeldLock, NotHeld> {
     let bind = |error| NotHeld::Bind { port, error };
-    let (began, budget) = (patience.began.monotonic, patience.budget);
+    let (began, budget) = (patience.requested.monotonic, patience.budget);
     let seed = u64::from(sys::random().map_err(bind)?);
     let mut wait = Wait::new(began, budget, inside::runs(patience.mark), seed);
     let claim = Claim {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::digest::short;
 use crate::lock::banner::Claim;
 use crate::lock::wait::News;
 use crate::time::{Human, utc_when};
@@ -62,11 +63,11 @@ pub fn who(claim: &Claim) -> String {
         (Some(one), None) | (None, Some(one)) => parts.push(one.clone()),
         (None, None) => {}
     }
-    let commit = claim.commit.as_deref().map(|commit| commit.chars().take(7).collect::<String>());
+    let commit = claim.commit.as_deref().map(short);
     match (&claim.repository, commit) {
         (Some(repository), Some(commit)) => parts.push(format!("{repository} at {commit}")),
         (Some(one), None) => parts.push(one.clone()),
-        (None, Some(one)) => parts.push(one),
+        (None, Some(one)) => parts.push(one.to_owned()),
         (None, None) => {}
     }
     if let (None, Some(command)) = (&claim.repository, &claim.command) {

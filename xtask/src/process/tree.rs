@@ -61,8 +61,6 @@ pub struct Spawn<'a> {
     pub output: Output,
     /// The CPUs that it is pinned to.
     pub cpus: Option<Vec<usize>>,
-    /// User and group to run as, if others than this process's own.
-    pub user: Option<(u32, u32)>,
     /// Its stdin; /dev/null if there is none.
     pub stdin: Option<OwnedFd>,
     /// Whether it leads a session of its own, without the terminal, and not only a process group. It costs a fork.
@@ -154,7 +152,7 @@ impl ProcessTree {
     /// Starts a process for `owner`, which must not have one. Its id, or why it could not be started.
     pub fn spawn(&mut self, owner: Owner, what: Spawn<'_>) -> Result<i32, String> {
         assert!(self.families.iter().all(|f| f.owner != owner), "{owner:?} has a process already");
-        let Spawn { label, program, args, dir, mut env, output, cpus, user, stdin, session, hand_over } = what;
+        let Spawn { label, program, args, dir, mut env, output, cpus, stdin, session, hand_over } = what;
         let shown = program.display().to_string();
         env.retain(|(name, _)| name != super::MARK);
         env.push((super::MARK.into(), self.mark(label).into()));
@@ -170,9 +168,6 @@ impl ProcessTree {
                 sys::in_a_session_of_its_own(command);
             } else {
                 command.process_group(0);
-            }
-            if let Some((uid, gid)) = user {
-                command.uid(uid).gid(gid);
             }
             Ok(())
         });
@@ -329,7 +324,7 @@ impl ProcessTree {
         if let Some(family) = self.families.iter().find(|f| labels.contains(&f.label.as_str())) {
             return Whose::Of(family.owner);
         }
-        if process.group == self.me_group() {
+        if process.group == nix::unistd::getpgrp().as_raw() {
             return Whose::Helper;
         }
         if process.dead || !labels.is_empty() {
@@ -338,7 +333,7 @@ impl ProcessTree {
         // An orphan without a mark that is older than the tree, or in the session of the shell that this process was
         // before, comes from what that had started: no process can go back into a session. So does, where there was such
         // a shell, one with an environment that has no mark in it; a task's would have to make up another one.
-        let from_before = process.session == self.me_session() || !environ.is_empty();
+        let from_before = process.session == nix::unistd::getsid(None).map_or(0, Pid::as_raw) || !environ.is_empty();
         if (!self.before.is_empty() && from_before) || table::started(process) + TICK < self.began {
             return Whose::Before;
         }
@@ -353,14 +348,6 @@ impl ProcessTree {
             Some(family) if !pinned.is_empty() => Whose::Of(family.owner),
             _ => Whose::Stray,
         }
-    }
-
-    fn me_group(&self) -> i32 {
-        nix::unistd::getpgrp().as_raw()
-    }
-
-    fn me_session(&self) -> i32 {
-        nix::unistd::getsid(None).map_or(0, Pid::as_raw)
     }
 
     // Looks until a look finds no orphan that has ended, and says whether one did. A process that is alive when the list of

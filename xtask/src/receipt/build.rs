@@ -72,13 +72,8 @@ pub fn build(facts: &Facts, suite: &Suite, plan: &Plan, record: &Record, ended: 
         uncommitted.as_ref().map_or(Answer::Unknown, |files| Answer::from(facts.commit.is_some() && files.is_empty()));
     let changed = match (record.tree_changed.is_empty(), facts.compared) {
         (false, _) => Answer::Yes,
-        (true, compared) => {
-            if compared {
-                Answer::No
-            } else {
-                Answer::Unknown
-            }
-        }
+        (true, true) => Answer::No,
+        (true, false) => Answer::Unknown,
     };
     let named = |files: &[String]| files.iter().take(NAMED_FILES).cloned().collect();
     let predicate = Predicate {

@@ -73,11 +73,13 @@ impl Past {
 
     /// The usual duration of each task: the median.
     pub fn usual(&self) -> BTreeMap<TaskName, Duration> {
-        let median = |took: &Vec<Duration>| {
-            let mut sorted = took.clone();
-            sorted.sort_unstable();
-            sorted.get(sorted.len() / 2).copied()
-        };
         self.tasks.iter().filter_map(|(task, took)| Some((task.clone(), median(took)?))).collect()
     }
+}
+
+/// The middle one of some durations, of an even number the shorter of the two in the middle; none of none.
+pub fn median(durations: &[Duration]) -> Option<Duration> {
+    let mut sorted = durations.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }

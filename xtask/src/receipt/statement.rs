@@ -346,6 +346,15 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
+/// What was read, also where it was written in other bytes: good enough to say what else is wrong, never to accept it.
+pub fn readable(parsed: &Result<Receipt, ParseError>) -> Option<&Receipt> {
+    match parsed {
+        Ok(receipt) => Some(receipt),
+        Err(ParseError::NotCanonical(receipt, _)) => Some(receipt),
+        Err(_) => None,
+    }
+}
+
 impl Receipt {
     /// A receipt with the types of this version.
     pub fn new(subject: Subjects, predicate: Predicate) -> Self {

@@ -192,16 +192,3 @@ fn next_object(rest: &mut &[u8]) -> anyhow::Result<Option<Object>> {
     *rest = rest.get(size + 1..).context("cut off")?;
     Ok(Some(Object { id: id.to_owned(), kind: kind.to_owned(), bytes }))
 }
-
-// A list of folders in one variable, as git reads GIT_ALTERNATE_OBJECT_DIRECTORIES: quoted, because a colon separates.
-fn quoted(path: &Path) -> OsString {
-    let mut out = vec![b'"'];
-    for &byte in path.as_os_str().as_bytes() {
-        if matches!(byte, b'"' | b'\\') {
-            out.push(b'\\');
-        }
-        if byte == b'\n' { out.extend(b"\\n") } else { out.push(byte) }
-    }
-    out.push(b'"');
-    OsString::from(OsStr::from_bytes(&out))
-}

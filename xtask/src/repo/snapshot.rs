@@ -19,7 +19,7 @@ use duct::cmd;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::{Repo, quoted};
+use super::Repo;
 use crate::sys;
 use crate::time::Moment;
 
@@ -428,4 +428,17 @@ impl Drop for Call {
         // Not without a limit: what left the group may still hold the pipe.
         let _ = self.handle.wait_timeout(Duration::from_secs(1));
     }
+}
+
+// A list of folders in one variable, as git reads GIT_ALTERNATE_OBJECT_DIRECTORIES: quoted, because a colon separates.
+fn quoted(path: &Path) -> OsString {
+    let mut out = vec![b'"'];
+    for &byte in path.as_os_str().as_bytes() {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        if byte == b'\n' { out.extend(b"\\n") } else { out.push(byte) }
+    }
+    out.push(b'"');
+    OsString::from(OsStr::from_bytes(&out))
 }

@@ -6,12 +6,14 @@ use std::time::Duration;
 use super::forge;
 use super::lines::{QUOTE_MAX, plural};
 use super::pen::{Pen, Tone};
-use super::scoreboard::{Scoreboard, State, Stopping, median};
-use super::{Row, Surface};
+use super::scoreboard::{Scoreboard, State, Stopping};
+use super::{Row, Surface, timeline};
 use crate::clean;
+use crate::digest::short;
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::TaskName;
-use crate::time::{Human, utc_clock};
+use crate::receipt::past::median;
+use crate::time::{Human, millis, utc_clock};
 use crate::verdict::{Cause, Limit, Stop, Verdict, Word};
 
 /// The ending for a `RunFinished`; nothing for any other event.
@@ -118,11 +120,6 @@ fn tree(board: &Scoreboard) -> String {
     }
 }
 
-/// The first seven digits of a commit.
-pub(super) fn short(commit: &str) -> &str {
-    commit.get(..7).unwrap_or(commit)
-}
-
 fn files(board: &Scoreboard) -> String {
     let files: Vec<String> = board.tree_changed.iter().map(|f| clean::line(f.as_bytes(), QUOTE_MAX)).collect();
     files.join(", ")
@@ -164,7 +161,7 @@ fn sender(board: &Scoreboard, pen: &Pen) -> String {
         Surface::GitHub { .. } => " from the runner (job cancelled or its timeout-minutes)",
         Surface::Terminal | Surface::GitLab | Surface::Plain => "",
     };
-    let asked = at.since(board.scene.began.monotonic);
+    let asked = at.since(board.scene.requested.monotonic);
     let outer = board.scene.outer.filter(|&outer| asked + Duration::from_secs(1) >= outer);
     let short =
         outer.map_or("", |_| "; the outer limit fired first: it is shorter than queue + run, see cargo xtask plan");
@@ -265,7 +262,7 @@ fn times(board: &Scoreboard, pen: &Pen, verdict: Word, run: Duration) -> String 
     let mut out = pen.field("queue", &format!("{} of {}", Human(queue), Human(board.scene.queue_budget)));
     out += &pen.field("run", &format!("{} of {}{headroom}", Human(run), Human(deadline)));
     if let (Word::Late, Some(outer), Some(won)) = (verdict, board.scene.outer, board.won) {
-        let spent = won.since(board.scene.began.monotonic) + run;
+        let spent = won.since(board.scene.requested.monotonic) + run;
         let spare = Human(outer.saturating_sub(spent));
         out += &pen.field("outer", &format!("the caller's own limit is {}; {spare} to spare", Human(outer)));
     }
@@ -291,7 +288,7 @@ fn trend(board: &Scoreboard) -> Option<String> {
     board.ended().filter_map(|(row, record)| grown(row, record)).max().map(|(_, line)| line)
 }
 
-/// What share of a limit is used, in whole percent, rounded down.
-pub(super) fn percent(part: Duration, whole: Duration) -> u64 {
-    u64::try_from(part.as_millis() * 100 / whole.as_millis().max(1)).unwrap_or(u64::MAX)
+/// `timeline::percent` of lengths.
+pub(super) fn percent(used: Duration, limit: Duration) -> u64 {
+    timeline::percent(millis(used), millis(limit))
 }

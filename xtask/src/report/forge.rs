@@ -3,10 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
 use super::lines::QUOTE_MAX;
 use crate::clean;
+use crate::digest;
 use crate::event::TaskRecord;
 use crate::time::Human;
 use crate::verdict::Verdict;
@@ -16,11 +15,7 @@ pub(super) const ANNOTATIONS_MAX: usize = 10;
 
 /// The token of one fence: a task that saw an earlier one (by printing into the same log) cannot name the next.
 pub(super) fn token(secret: &str, number: u32) -> String {
-    let digest = Sha256::digest(format!("{secret} {number}"));
-    digest[..16].iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    digest::of_bytes(format!("{secret} {number}").as_bytes())[..32].to_owned()
 }
 
 /// Text between two lines outside of which GitHub's runner obeys commands.

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::markup::escape;
-use super::scoreboard::median;
-use super::timeline::{LEFT, RIGHT, WIDTH, human};
+use super::timeline::{LEFT, RIGHT, WIDTH, human, percent};
 use crate::clean::cut;
+use crate::receipt::past::median;
 use crate::receipt::statement::Predicate;
 use crate::verdict::Word;
 
@@ -116,7 +116,7 @@ fn row(out: &mut String, name: &str, uses: &[Use], runs: usize, y: f64) {
         r#"<text class="number" x="{}" y="{:.1}">{}% of {}</text>"#,
         RIGHT + 12.0,
         bottom - 20.0,
-        last.used.saturating_mul(100) / last.limit.max(1),
+        percent(last.used, last.limit),
         human(last.limit)
     );
     if let Some((class, text)) = trend(&passed).filter(|_| name != "queue") {

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use super::history;
 use super::markup::escape;
-use super::timeline::{self, Needs, human};
+use super::timeline::{self, Needs, human, percent};
+use crate::digest::short;
 use crate::receipt::statement::{Answer, Predicate, Receipt, Task};
 use crate::time::utc;
 use crate::verdict::Word;
@@ -91,14 +92,9 @@ fn headline(receipt: &Receipt) -> String {
     format!("{}: {}{at}", run.result.to_string().to_uppercase().replace('-', " "), counts.join(", "))
 }
 
-fn short(id: &str) -> String {
-    id.chars().take(7).collect()
-}
-
 fn facts(out: &mut String, receipt: &Receipt) {
     let (run, limits) = (&receipt.predicate, &receipt.predicate.limits);
-    let share = |part: u64, whole: u64| part.saturating_mul(100) / whole.max(1);
-    let of = |part, whole| format!("{} of {} ({}%)", human(part), human(whole), share(part, whole));
+    let of = |part, whole| format!("{} of {} ({}%)", human(part), human(whole), percent(part, whole));
     let tree = match (run.tree.clean, run.tree.changed) {
         (_, Answer::Yes) => format!("changed during the run: {}", run.tree.changed_files.join(", ")),
         (Answer::Yes, Answer::No) => "clean, unchanged during the run".to_owned(),
@@ -107,7 +103,7 @@ fn facts(out: &mut String, receipt: &Receipt) {
         (Answer::Unknown, _) => "never read".to_owned(),
     };
     let closest = run.tasks.iter().filter(|task| task.started_ms.is_some());
-    let closest = closest.max_by_key(|task| share(task.took_ms, task.deadline_ms));
+    let closest = closest.max_by_key(|task| percent(task.took_ms, task.deadline_ms));
     let closest =
         closest.map_or("-".to_owned(), |task| format!("{} {}", task.name, of(task.took_ms, task.deadline_ms)));
     let versions: Vec<String> = run.toolchain.iter().map(|(program, version)| format!("{program} {version}")).collect();
@@ -154,7 +150,7 @@ fn tasks(out: &mut String, run: &Predicate) {
             word(task.verdict),
             if_ran(human(task.took_ms)),
             human(task.deadline_ms),
-            if_ran(format!("{}%", task.took_ms.saturating_mul(100) / task.deadline_ms.max(1))),
+            if_ran(format!("{}%", percent(task.took_ms, task.deadline_ms))),
             if_ran(human(task.cpu_ms)),
             if_ran(format!("{} MiB", task.peak_kib / 1024)),
             task.slots.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
@@ -200,7 +196,7 @@ fn past(out: &mut String, receipts: &[Receipt]) {
             utc(run.clocks.requested.wall_ms).replace('T', " "),
             run.caller.to_string(),
             word(run.result),
-            format!("<code>{}</code>", escape(&receipt.subject.commit.as_deref().map_or("-".to_owned(), short))),
+            format!("<code>{}</code>", escape(receipt.subject.commit.as_deref().map_or("-", short))),
             human(run.queue_ms),
             human(run.run_ms),
             run.tasks.len().to_string(),

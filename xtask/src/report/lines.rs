@@ -12,6 +12,7 @@ use super::{Piece, Scene, Style, Surface};
 use crate::clean;
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::TaskName;
+use crate::receipt::past::median;
 use crate::time::{Human, Moment, utc_clock};
 use crate::verdict::{Limit, Reason, Stop, Verdict};
 
@@ -279,7 +280,7 @@ pub(super) fn slow(row: &super::Row, took: Duration, limit: Duration) -> String 
     if took < limit * 4 / 5 {
         return String::new();
     }
-    match super::scoreboard::median(&row.past) {
+    match median(&row.past) {
         Some(usual) => format!(" SLOW (usual {})", Human(usual)),
         None => " SLOW".to_owned(),
     }

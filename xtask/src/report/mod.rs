@@ -122,7 +122,7 @@ pub struct Scene {
     /// Path of the suite file, as the user would write it.
     pub suite: String,
     /// All clocks at the program's first line.
-    pub began: Clocks,
+    pub requested: Clocks,
     /// The queue budget.
     pub queue_budget: Duration,
     /// The limit that the caller sets around the program, if known.
@@ -172,7 +172,7 @@ impl Scene {
         (command, suite_path): (&str, &str),
         (suite, plan): (&Suite, &Plan),
         past: &Past,
-        began: Clocks,
+        requested: Clocks,
     ) -> Self {
         let row = |planned: &crate::plan::Planned| {
             let asked = suite.task(&planned.name);
@@ -190,7 +190,7 @@ impl Scene {
         Self {
             command: command.to_owned(),
             suite: suite_path.to_owned(),
-            began,
+            requested,
             queue_budget: suite.run.queue,
             outer: None,
             signs: false,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::lines::plural;
 use crate::clean;
 use crate::event::SCHEMA;
 use crate::name::Name;
@@ -98,8 +99,8 @@ pub fn checks(suite: &Suite, plan: &Plan) -> Vec<Check> {
     } else {
         Check::new(Status::Warn, github.replace("fits", "does not fit"))
     });
-    let ahead = suite.run.queue.as_millis() / suite.run.deadline.as_millis().max(1);
-    let runs = if ahead == 1 { "1 run".to_owned() } else { format!("{ahead} runs") };
+    let ahead = millis(suite.run.queue) / millis(suite.run.deadline).max(1);
+    let runs = plural(usize::try_from(ahead).unwrap_or(usize::MAX), "run");
     let queue = format!(
         "the queue budget {} covers {runs} ahead of this one, each at its whole deadline",
         Human(suite.run.queue)
@@ -179,10 +180,6 @@ fn row(suite: &Suite, plan: &Plan, planned: &Planned) -> Option<[String; 6]> {
     };
     let usual = planned.usual.map_or("-".to_owned(), |usual| Human(usual).to_string());
     Some([planned.name.to_string(), task.cpus.to_string(), Human(planned.deadline).to_string(), usual, after, alone])
-}
-
-fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[derive(Serialize)]

@@ -6,8 +6,9 @@ use super::Row;
 use super::ending::percent;
 use super::lines::{Lines, slow};
 use super::pen::{Tone, whole};
-use super::scoreboard::{Running, State, median};
+use super::scoreboard::{Running, State};
 use crate::name::TaskName;
+use crate::receipt::past::median;
 use crate::time::{Human, Moment};
 use crate::verdict::Verdict;
 

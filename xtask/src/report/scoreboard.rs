@@ -180,18 +180,11 @@ impl Scoreboard {
 
     /// Wall clock at a moment, milliseconds since 1970.
     pub fn wall_ms(&self, at: Moment) -> u64 {
-        self.scene.began.wall_ms + crate::time::millis(at.since(self.scene.began.monotonic))
+        self.scene.requested.wall_ms + crate::time::millis(at.since(self.scene.requested.monotonic))
     }
 
     /// Since the locks were won.
     pub fn run_time(&self, now: Moment) -> Duration {
         self.won.map_or(Duration::ZERO, |won| now.since(won))
     }
-}
-
-/// The middle one of some durations; none of none.
-pub(super) fn median(past: &[Duration]) -> Option<Duration> {
-    let mut sorted = past.to_vec();
-    sorted.sort();
-    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }

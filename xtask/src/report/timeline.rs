@@ -69,6 +69,11 @@ fn last_end(run: &Predicate) -> Option<u64> {
     run.tasks.iter().filter_map(|task| end(run, task)).max()
 }
 
+/// What share of a limit is used, in whole percent, rounded down.
+pub fn percent(used: u64, limit: u64) -> u64 {
+    used.saturating_mul(100) / limit.max(1)
+}
+
 /// A length in milliseconds, for people.
 pub fn human(ms: u64) -> String {
     Human(Duration::from_millis(ms)).to_string()
@@ -301,7 +306,7 @@ fn limit(out: &mut String, scale: &Scale, (started, took): (u64, u64), deadline:
 }
 
 fn numbers(out: &mut String, used: u64, limit: u64, y: f64) {
-    let share = used.saturating_mul(100) / limit.max(1);
+    let share = percent(used, limit);
     let class = if used > limit { "number over" } else { "number" };
     let _ = writeln!(
         out,

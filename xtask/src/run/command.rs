@@ -4,11 +4,9 @@
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
-use nix::sys::signal::Signal;
-
-use super::Hands;
 use super::lifeline::Lifeline;
 use super::order::{COMMAND_GRACE, COMMAND_WRAP_UP, CommandOrder, Message, SUSPEND};
+use super::{Hands, signal_of};
 use crate::interrupt::{Wake, Wakeups};
 use crate::name::TaskName;
 use crate::plan::schedule::{Action, Ending, Input};
@@ -18,7 +16,7 @@ use crate::process::{MARK, Output, Owner, ProcessTree, Spawn};
 use crate::suite::OnFailure;
 use crate::sys;
 use crate::time::{Human, Moment};
-use crate::verdict::{Cause, Exit, ExitStatus, Stop, Verdict};
+use crate::verdict::{Cause, Exit, ExitStatus, Verdict};
 
 const LABEL: &str = "command";
 const COMMAND: Owner = Owner::Task(0);
@@ -87,7 +85,6 @@ impl CommandHands<'_> {
                 env: self.env.clone().into_vec(),
                 output: Output::Inherit,
                 cpus: None,
-                user: None,
                 stdin: Some(stdin),
                 session: false,
                 hand_over: Vec::new(),
@@ -158,14 +155,7 @@ impl Hands for CommandHands<'_> {
     fn perform(&mut self, _: Moment, action: Action) {
         match action {
             Action::Start(..) => self.start(),
-            Action::Ask(_, stop, _) => {
-                let signal = match stop {
-                    Stop::Int => Signal::SIGINT,
-                    Stop::Term => Signal::SIGTERM,
-                    Stop::Hup => Signal::SIGHUP,
-                };
-                self.tree.ask(COMMAND, signal);
-            }
+            Action::Ask(_, stop, _) => drop(self.tree.ask(COMMAND, signal_of(stop))),
             Action::Kill(..) => self.tree.kill(COMMAND),
             Action::Verdict(_, verdict) => self.verdict = Some(verdict),
             Action::Withdraw(..) | Action::RunLate | Action::Done => {}

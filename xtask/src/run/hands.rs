@@ -15,7 +15,7 @@ use super::order::{Message, SUSPEND, SuiteOrder};
 use super::outputs::{self, Hashes};
 use super::seat::{Log, Seat};
 use super::services::{News, Place, Services};
-use super::{Hands, Observer};
+use super::{Hands, Observer, signal_of};
 use crate::event::{Event, Stamped};
 use crate::interrupt::{Wake, Wakeups};
 use crate::name::{Caller, Name};
@@ -94,7 +94,7 @@ impl<'a> RunnerHands<'a> {
     /// Hands with nothing in them yet. Errors if the system refuses what they need.
     pub fn new(
         work: Work<'a>,
-        tree: ProcessTree,
+        mut tree: ProcessTree,
         wakeups: Wakeups,
         lifeline: &'a mut Lifeline,
         observer: &'a mut dyn Observer,
@@ -104,7 +104,6 @@ impl<'a> RunnerHands<'a> {
         let tasks = work.plan.tasks.iter().map(|planned| task(&planned.name)).collect();
         let env = work.env.clone();
         let place = Place { root: &work.order.root, scratch: work.scratch, logs: &work.logs, env };
-        let mut tree = tree;
         let services = Services::start(work.suite, work.plan, &work.setups, &place, &mut tree);
         let mut hands = Self {
             work,
@@ -244,7 +243,6 @@ impl<'a> RunnerHands<'a> {
             env: env.into_vec(),
             output: Output::Log(log),
             cpus: Some(cpus.to_vec()),
-            user: None,
             stdin: None,
             session: false,
             hand_over: Vec::new(),
@@ -388,14 +386,7 @@ impl Hands for RunnerHands<'_> {
     fn perform(&mut self, now: Moment, action: Action) {
         match action {
             Action::Start(index, slots) => self.start(index, &slots),
-            Action::Ask(index, stop, why) => {
-                let signal = match stop {
-                    Stop::Int => Signal::SIGINT,
-                    Stop::Term => Signal::SIGTERM,
-                    Stop::Hup => Signal::SIGHUP,
-                };
-                self.stop(now, index, signal, why);
-            }
+            Action::Ask(index, stop, why) => self.stop(now, index, signal_of(stop), why),
             Action::Withdraw(index, verdict) => {
                 if let Some(text) = self.services.forget(now, index) {
                     self.tell(Event::Note { text });

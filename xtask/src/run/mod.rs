@@ -8,10 +8,13 @@ pub mod outputs;
 mod seat;
 pub mod services;
 
+use nix::sys::signal::Signal;
+
 use crate::event::Stamped;
 use crate::plan::Plan;
 use crate::plan::schedule::{Action, Input, Schedule};
 use crate::time::Moment;
+use crate::verdict::Stop;
 
 /// Does what the schedule says, and tells it what happened. The runner's own hands start processes; those of a dry run
 /// or a simulation pretend.
@@ -46,5 +49,14 @@ pub fn drive(plan: &Plan, won: Moment, hands: &mut dyn Hands) {
             hands.perform(now, action);
         }
         (now, input) = hands.wait(schedule.wake_at());
+    }
+}
+
+// The signal by which a process is asked to end as the run was.
+fn signal_of(stop: Stop) -> Signal {
+    match stop {
+        Stop::Int => Signal::SIGINT,
+        Stop::Term => Signal::SIGTERM,
+        Stop::Hup => Signal::SIGHUP,
     }
 }

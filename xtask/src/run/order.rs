@@ -122,7 +122,7 @@ pub struct SuiteOrder {
     /// The command as the user may give it again: `cargo xtask verify`.
     pub command: String,
     /// How to say things.
-    pub surface: Surface,
+    pub format: Format,
     /// Where to write JUnit XML.
     pub junit: Option<PathBuf>,
     /// Whether the receipt is signed once the run has passed: its end is not the last word then.
@@ -132,7 +132,7 @@ pub struct SuiteOrder {
 /// How the run is shown, as far as flags say it. Terminal and environment are the runner's own too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Surface {
+pub struct Format {
     /// One JSON object a line on stdout instead of text on stderr.
     pub json: bool,
     /// Colours: always or never; none for what terminal and environment say.

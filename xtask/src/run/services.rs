@@ -98,6 +98,14 @@ impl Host {
         }
     }
 
+    // Known once it was ready, and from then on.
+    fn version(&self) -> Option<String> {
+        match &self.state {
+            State::Ready { version, .. } | State::Failed { version: Some(version), .. } => Some(version.clone()),
+            State::Starting { .. } | State::Failed { version: None, .. } => None,
+        }
+    }
+
     // What it is doing, for who waits.
     fn doing(&self, now: Moment) -> String {
         let name = &self.name;
@@ -268,8 +276,7 @@ impl Services {
     // Everybody who waits for it waits in vain. Who waits for another one alone is no different: a suite has one kind.
     fn fail(&mut self, index: usize, why: &str, news: &mut Vec<News>) {
         let host = &mut self.hosts[index];
-        let version = if let State::Ready { version, .. } = &host.state { Some(version.clone()) } else { None };
-        host.state = State::Failed { why: why.to_owned(), version };
+        host.state = State::Failed { why: why.to_owned(), version: host.version() };
         let cause = host.cause(why);
         news.extend(std::mem::take(&mut self.waiting).into_keys().map(|task| News::NoGo(task, cause.clone())));
     }
@@ -277,9 +284,8 @@ impl Services {
     /// Tells every host to stop.
     pub fn close(&mut self) {
         for host in &mut self.hosts {
-            let version = if let State::Ready { version, .. } = &host.state { Some(version.clone()) } else { None };
             if host.link().is_some() {
-                host.state = State::Failed { why: "the run is over".to_owned(), version };
+                host.state = State::Failed { why: "the run is over".to_owned(), version: host.version() };
             }
         }
     }
@@ -304,11 +310,7 @@ impl Services {
 
     /// Name and version of each that was ready.
     pub fn versions(&self) -> Vec<(Name, String)> {
-        let version = |host: &Host| match &host.state {
-            State::Ready { version, .. } | State::Failed { version: Some(version), .. } => Some(version.clone()),
-            _ => None,
-        };
-        self.hosts.iter().filter_map(|host| Some((host.name.clone(), version(host)?))).collect()
+        self.hosts.iter().filter_map(|host| Some((host.name.clone(), host.version()?))).collect()
     }
 }
 
@@ -329,7 +331,6 @@ fn spawn(
         env: place.env.clone().into_vec(),
         output: Output::Log(log),
         cpus: None,
-        user: None,
         stdin: Some(theirs),
         session: false,
         hand_over: Vec::new(),

@@ -89,7 +89,7 @@ fn acquire_both(
 ) -> (Result<lock::HeldLocks, NotHeld>, Vec<Event>) {
     let (never, _keep) = std::io::pipe().expect("a pipe");
     let stop = StopAsked { fd: never.as_fd(), which: &|| None };
-    let patience = Patience { began: sys::clocks(), budget, stop, mark: "" };
+    let patience = Patience { requested: sys::clocks(), budget, stop, mark: "" };
     let wanted = [(Scope::Worktree, folder), (Scope::Workstation, machine)];
     let mut events = Vec::new();
     let held = lock::acquire_all(&wanted, identity, &patience, &mut |event| events.push(event));

@@ -46,7 +46,7 @@ impl Caller {
     }
 
     pub fn acquire_unless(&self, port: u16, stop: StopAsked) -> Result<HeldLock, NotHeld> {
-        let patience = Patience { began: sys::clocks(), budget: self.budget, stop, mark: &self.mark };
+        let patience = Patience { requested: sys::clocks(), budget: self.budget, stop, mark: &self.mark };
         lock::acquire(Scope::Workstation, port, &self.identity, &patience, &mut |event| {
             let Event::Queued { text, .. } = event else { panic!("{event:?} is no news of a wait") };
             self.said.borrow_mut().extend(text);

@@ -95,7 +95,7 @@ fn users_and_namespaces_that_share_the_network_exclude_each_other() {
     else {
         panic!("not held")
     };
-    assert_ne!(holder.pid_namespace, xtask::lock::namespace("pid"));
+    assert_ne!(holder.pid_namespace, xtask::sys::namespace("pid"));
     assert_eq!(holder.pid, Some(1), "the first process of a namespace of its own");
 
     // And the other way round: they wait for us.
@@ -146,5 +146,5 @@ fn another_network_has_a_lock_of_its_own_and_status_says_which() {
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains(&format!("workstation lock 127.0.0.1:{}: free", ports.first)), "{said}");
     assert!(said.contains("in network namespace net:["), "{said}");
-    assert!(!said.contains(&xtask::lock::namespace("net").expect("a namespace")), "{said}");
+    assert!(!said.contains(&xtask::sys::namespace("net").expect("a namespace")), "{said}");
 }

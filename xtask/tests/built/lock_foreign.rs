@@ -288,7 +288,7 @@ fn status_of_free_locks() {
     let done = status(&ports, &["--check"]).expect(0);
     let done = done.says(&format!("workstation lock 127.0.0.1:{}: free", ports.first));
     let done = done.says(&format!("worktree lock 127.0.0.1:{} of /", ports.first + 1));
-    if let Some(namespace) = xtask::lock::namespace("net") {
+    if let Some(namespace) = xtask::sys::namespace("net") {
         done.says(&format!("in network namespace {namespace}"));
     }
 }

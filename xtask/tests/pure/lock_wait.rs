@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use xtask::lock::Scope;
 use xtask::lock::banner::{self, Asking, Claim};
-use xtask::lock::inside::{self, Family};
+use xtask::lock::inside::{self, Enclosing};
 use xtask::lock::news::{self, Scene};
 use xtask::lock::port::{PortError, Ports};
 use xtask::lock::status::State;
@@ -840,7 +840,7 @@ fn a_moment_of_another_day_says_which_day() {
 #[test]
 fn a_holder_is_of_the_family_by_its_run_or_by_a_pid_of_the_same_namespace() {
     let holder = Claim { pid: Some(7), pid_namespace: Some("pid:[1]".to_owned()), ..holder() };
-    let family = |mark: &str, ancestors: &[i32], namespace: Option<&str>| Family {
+    let family = |mark: &str, ancestors: &[i32], namespace: Option<&str>| Enclosing {
         runs: inside::runs(mark),
         ancestors: ancestors.to_vec(),
         pid_namespace: namespace.map(str::to_owned),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use xtask::name::TaskName;
-use xtask::receipt::past::Past;
+use xtask::receipt::past::{Past, median};
 
 fn receipt(result: &str, extent: &str, run_ms: u64, tasks: &[(&str, &str, u64)]) -> Vec<u8> {
     let task = |(name, verdict, took): &(&str, &str, u64)| serde_json::json!({ "name": name, "verdict": verdict, "took_ms": took, "more": [{ "of": "it" }] });
@@ -32,6 +32,9 @@ fn oldest_first_and_only_what_passed() {
     assert_eq!(millis(&past.tasks[&name("a")]), [2, 1, 3]);
     assert_eq!(millis(&past.tasks[&name("b")]), [4]);
     assert_eq!(past.usual()[&name("a")], Duration::from_millis(2));
+    // What `plan` calls usual and what the screen of a run calls so are the same, also of an even number.
+    let two = Past { tasks: [(name("a"), [3, 1].map(Duration::from_millis).to_vec())].into(), runs: Vec::new() };
+    assert_eq!((two.usual()[&name("a")], median(&[])), (Duration::from_millis(1), None));
 }
 
 #[test]

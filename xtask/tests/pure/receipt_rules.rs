@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use xtask::digest;
 use xtask::name::Caller;
-use xtask::receipt::rules::{Baseline, Gate, RULES, Seal, Source, altered, judge, raised};
+use xtask::receipt::rules::{Baseline, Gate, RULES, Seal, Source, altered, judge, judge_seal, raised};
 use xtask::receipt::signers::{Signer, parse_revoked, parse_signature, parse_signers};
 use xtask::receipt::statement::Receipt;
 use xtask::suite::Suite;
@@ -87,6 +87,7 @@ fn an_unconfirmed_signature_is_refused() {
     let mut seal = Seal::new(&signature, &signers, std::slice::from_ref(&revoked), gate.now_ms);
     gate.seal = Some(seal.clone());
     assert_eq!(codes(&gate), ["signature-wrong"], "nobody asked ssh-keygen");
+    assert_eq!(judge_seal(&seal).iter().map(|reason| reason.code).collect::<Vec<_>>(), ["signature-wrong"]);
     seal.confirm(Err("no".to_owned()));
     gate.seal = Some(seal.clone());
     assert_eq!(codes(&gate), ["signature-wrong"]);

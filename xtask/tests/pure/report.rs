@@ -52,7 +52,7 @@ pub fn scene() -> Scene {
     Scene {
         command: "cargo xtask verify".to_owned(),
         suite: "ci/suite.toml".to_owned(),
-        began: Clocks { monotonic: at(0), boot: at(0), wall_ms: BEGAN_MS },
+        requested: Clocks { monotonic: at(0), boot: at(0), wall_ms: BEGAN_MS },
         queue_budget: ms(1_920_000),
         outer: None,
         signs: false,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::signers::Signer;
-use super::statement::{ParseError, Receipt};
+use super::statement::{ParseError, Receipt, readable};
 use crate::name::Caller;
 use crate::suite::Suite;
 
@@ -179,13 +179,7 @@ pub fn judge(gate: &Gate) -> Vec<Reason> {
             _ => {}
         }
     }
-    // Whatever may be wrong with the rules above, what cannot be read or was not confirmed is never accepted.
-    let sure = gate.parsed.is_ok() && gate.seal.as_ref().is_none_or(Seal::confirmed);
-    if refusals.reasons.is_empty() && !sure {
-        refusals.rule = "signature-wrong";
-        refusals.add("the signature was not checked");
-    }
-    refusals.reasons
+    refusals.all(gate.parsed.is_ok() && gate.seal.as_ref().is_none_or(Seal::confirmed))
 }
 
 /// Judges a signature alone, by the rules that need nothing else.
@@ -197,20 +191,13 @@ pub fn judge_seal(seal: &Seal) -> Vec<Reason> {
             judge(seal, &mut refusals);
         }
     }
-    if refusals.reasons.is_empty() && !seal.confirmed() {
-        refusals.add("the signature was not checked");
-    }
-    refusals.reasons
+    refusals.all(seal.confirmed())
 }
 
 impl Gate {
     /// The receipt, also one in other bytes than its own: good enough to say what else is wrong, never to accept it.
     pub fn readable(&self) -> Option<&Receipt> {
-        match &self.parsed {
-            Ok(receipt) => Some(receipt),
-            Err(ParseError::NotCanonical(receipt, _)) => Some(receipt),
-            Err(_) => None,
-        }
+        readable(&self.parsed)
     }
 
     /// What tasks are asked otherwise than at the baseline, a line each: no reason to refuse, but worth a look.
@@ -232,6 +219,15 @@ struct Refusals {
 }
 
 impl Refusals {
+    // Whatever may be wrong with the rules, what cannot be read or was not confirmed (`sure`) is never accepted.
+    fn all(mut self, sure: bool) -> Vec<Reason> {
+        if self.reasons.is_empty() && !sure {
+            self.rule = "signature-wrong";
+            self.add("the signature was not checked");
+        }
+        self.reasons
+    }
+
     fn add(&mut self, text: impl Into<String>) -> &mut Reason {
         self.reasons.push(Reason { code: self.rule, text: text.into(), facts: Map::new() });
         self.reasons.last_mut().expect("just pushed")
@@ -250,9 +246,4 @@ impl Reason {
         self.facts.insert(name.to_owned(), value.into());
         self
     }
-}
-
-// Ids as people compare them.
-fn short(id: &str) -> &str {
-    id.get(..7).unwrap_or(id)
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Gate, Refusals, short};
+use super::{Gate, Refusals};
+use crate::digest::short;
 use crate::plan::Selection;
 use crate::receipt::statement::{Answer, Clock, Extent, PREDICATE_TYPE, Receipt, STATEMENT_TYPE};
 use crate::time::{Human, millis, utc};

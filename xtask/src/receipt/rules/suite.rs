@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Gate, Refusals, short};
+use super::{Gate, Refusals};
+use crate::digest::short;
 use crate::name::{Caller, Name, TaskName};
 use crate::receipt::statement::{Receipt, Task};
 use crate::suite::{self, Leftovers, PoolSize, Suite};

@@ -109,8 +109,7 @@ impl Seal {
         if signature.namespace != RECEIPT_NAMESPACE {
             return Some(format!("signed for {:?}, not for {RECEIPT_NAMESPACE:?}", signature.namespace));
         }
-        let signer =
-            self.signer().filter(|signer| !signer.namespaces.iter().any(|known| known == RECEIPT_NAMESPACE))?;
+        let signer = self.signer().filter(|_| !self.may_sign_for(RECEIPT_NAMESPACE))?;
         Some(format!("the key of {} (line {}) may not sign for {RECEIPT_NAMESPACE:?}", signer.role, signer.line))
     }
 }
