@@ -1,7 +1,7 @@
 //! Processes: what this program starts, what those start in turn, and the end of all of them.
 //!
-//! `ProcessTree` is the only thing in the program that signals children. The others help it, or the one that uses it:
-//! which processes there are (`table`), what a task's environment is, which CPUs there are, and a task's log.
+//! `ProcessTree` is the only thing in the program that signals what a run starts. The others help it, or the one that uses
+//! it: which processes there are (`table`), what a task's environment is, which CPUs there are, and a task's log.
 
 pub mod affinity;
 pub mod environment;

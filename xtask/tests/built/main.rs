@@ -4,6 +4,7 @@
 
 mod adopt;
 mod archive;
+mod dependencies;
 mod interop;
 mod interposed;
 mod keyring;
