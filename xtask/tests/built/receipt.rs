@@ -7,7 +7,6 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use xtask::name::{Caller, Name, RunId};
 use xtask::receipt::rules::RULES;
@@ -15,11 +14,11 @@ use xtask::receipt::statement::*;
 use xtask::verdict::{ExitStatus, Word};
 
 use crate::keyring::{Keyring, RECEIPTS, SUITE, read, signature_of};
-use crate::world::{Running, World, processes_with, until};
+use crate::world::World;
 
-const HOUR_MS: u64 = 3_600_000;
+pub const HOUR_MS: u64 = 3_600_000;
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -342,254 +341,6 @@ fn bytes_that_are_no_receipt_are_refused_whoever_signs_them() {
 }
 
 #[test]
-fn signatures_are_refused_each_for_its_own_reason() {
-    let keyring = Keyring::new(SUITE);
-    let path = keyring.verify("local");
-    let (signature, good) = (signature_of(&path), fs::read(signature_of(&path)).unwrap());
-    let bytes = fs::read(&path).unwrap();
-    keyring.accepted(&[text(&path)]);
-    let block = String::from_utf8(good.clone()).unwrap();
-    let cases: Vec<(&str, Vec<u8>, &str, &str)> = vec![
-        ("garbage", b"garbage".to_vec(), "signature-form", "not one SSH signature block"),
-        ("nothing", Vec::new(), "signature-form", "not one SSH signature block"),
-        ("two blocks", format!("{block}{block}").into(), "signature-form", "more than one signature block"),
-        ("text before", format!("text\n{block}").into(), "signature-form", "not one SSH signature block"),
-        ("text behind", format!("{block}text\n").into(), "signature-form", "not one SSH signature block"),
-        ("no base64", block.replacen("\nU", "\n!", 1).into(), "signature-form", "not base64"),
-        ("another file", keyring.signature("local", RECEIPTS, b"other"), "signature-wrong", "not one of these bytes"),
-        ("another namespace", keyring.signature("local", "git", &bytes), "signer-namespace", "signed for \"git\""),
-        ("another role", keyring.signature("ci", RECEIPTS, &bytes), "signer-role", "signed by a key of ci"),
-        (
-            "nobody's key",
-            keyring.signature("stranger", RECEIPTS, &bytes),
-            "signer-unknown",
-            "in no line of ci/allowed_signers at HEAD",
-        ),
-    ];
-    for (what, changed, code, words) in cases {
-        fs::write(&signature, changed).unwrap();
-        assert_eq!(keyring.judge(&[text(&path)]).1, [code], "{what}");
-        keyring.world.run(&["check-receipt", text(&path)]).expect(6).says(words);
-    }
-    fs::remove_file(&signature).unwrap();
-    keyring.refused(&[text(&path)], &["signature-missing"]);
-    keyring.accepted(&[text(&path), "--unsigned"]);
-    keyring.world.run(&["check-receipt"]).expect(6).says("there is no signature");
-}
-
-#[test]
-fn signers_and_revocations_are_read_strictly() {
-    let keyring = Keyring::new(SUITE);
-    let path = keyring.verify("local");
-    keyring.generate("weak", &["-t", "rsa", "-b", "2048"]);
-    let signers = keyring.world.folder.path().join("trust/allowed_signers");
-    let revoked = signers.with_file_name("revoked_keys");
-    fs::create_dir(signers.parent().unwrap()).unwrap();
-    let local = |more: &str| keyring.line("local", RECEIPTS, more);
-    let (key, other) = (keyring.public("local"), keyring.public("ci"));
-    let nobody = "# nobody\n";
-    let cases: Vec<(&str, String, &str, &[&str], &str)> = vec![
-        ("good", local(""), nobody, &[], ""),
-        ("valid now", local(",valid-after=\"20200101Z\",valid-before=\"20990101000000Z\""), nobody, &[], ""),
-        (
-            "expired",
-            local(",valid-before=\"20200101Z\""),
-            nobody,
-            &["signer-not-valid"],
-            "expired at 2020-01-01T00:00:00Z",
-        ),
-        (
-            "not yet valid",
-            local(",valid-after=\"20990101Z\""),
-            nobody,
-            &["signer-not-valid"],
-            "is not valid before 2099",
-        ),
-        ("revoked", local(""), &key, &["signer-revoked"], "is revoked in"),
-        ("somebody else revoked", local(""), &other, &[], ""),
-        ("twice", local("") + &local(""), nobody, &["signers-file"], "allowed_signers:2: the key of line 1 again"),
-        (
-            "in two roles",
-            local("") + &local("").replace("local names", "ci names"),
-            nobody,
-            &["signers-file"],
-            ":2: the key of line 1 again",
-        ),
-        (
-            "wildcard",
-            local("").replace("local names", "* names"),
-            nobody,
-            &["signers-file", "signer-unknown"],
-            "\"*\" is not one of local, ci, release",
-        ),
-        (
-            "several roles",
-            local("").replace("local names", "local,ci names"),
-            nobody,
-            &["signers-file", "signer-unknown"],
-            "is not one of local",
-        ),
-        ("no namespace", format!("local {key}"), nobody, &["signers-file", "signer-unknown"], "may sign anything"),
-        (
-            "any namespace",
-            local("").replace(RECEIPTS, "*"),
-            nobody,
-            &["signers-file", "signer-unknown"],
-            "the namespace \"*\"",
-        ),
-        (
-            "namespace of another role",
-            local("").replace(RECEIPTS, "xtask-release-v1"),
-            nobody,
-            &["signers-file", "signer-unknown"],
-            "local may not sign",
-        ),
-        (
-            "local time",
-            local(",valid-before=\"20990101\""),
-            nobody,
-            &["signers-file", "signer-unknown"],
-            "is not a time in UTC",
-        ),
-        (
-            "no such day",
-            local(",valid-before=\"20991341Z\""),
-            nobody,
-            &["signers-file", "signer-unknown"],
-            "is not a time in UTC",
-        ),
-        (
-            "authority",
-            local(",cert-authority"),
-            nobody,
-            &["signers-file", "signer-unknown"],
-            "\"cert-authority\" is unknown",
-        ),
-        (
-            "weak",
-            local("") + &keyring.line("weak", RECEIPTS, "").replace("weak names", "ci names"),
-            nobody,
-            &["signers-file"],
-            "2048 bits is too weak",
-        ),
-        ("broken", local("") + "ci\n", nobody, &["signers-file"], "allowed_signers:2: expected: ROLE"),
-        (
-            "half a key",
-            local("") + "ci namespaces=\"xtask-receipt-v1\" ssh-ed25519 AAAA\n",
-            nobody,
-            &["signers-file"],
-            "is not the ssh-ed25519 key",
-        ),
-        ("nobody", "# nobody\n".to_owned(), nobody, &["signer-unknown"], "in no line"),
-        ("empty list of revoked keys", local(""), "", &["revoked-file"], "revoked_keys: the file is empty"),
-        ("broken list of revoked keys", local(""), "SHA256:abc\n", &["revoked-file"], "revoked_keys:1:"),
-    ];
-    for (what, lines, list, codes, words) in cases {
-        fs::write(&signers, lines).unwrap();
-        fs::write(&revoked, list).unwrap();
-        let args = [text(&path), "--signers", text(&signers)];
-        assert_eq!(keyring.judge(&args).1, codes, "{what}");
-        if !words.is_empty() {
-            keyring.world.run(&[&["check-receipt"], &args[..]].concat()).expect(6).says(words);
-        }
-    }
-    fs::write(&signers, local("")).unwrap();
-    fs::remove_file(&revoked).unwrap();
-    keyring.refused(&[text(&path), "--signers", text(&signers)], &["revoked-file"]);
-    fs::remove_file(&signers).unwrap();
-    fs::write(&revoked, nobody).unwrap();
-    keyring.refused(&[text(&path), "--signers", text(&signers)], &["signers-file", "signer-unknown"]);
-}
-
-/// A list in ssh-keygen's own binary form: ssh-keygen alone can tell.
-#[test]
-fn a_binary_list_of_revoked_keys_revokes() {
-    let keyring = Keyring::new(SUITE);
-    let path = keyring.verify("local");
-    let trust = keyring.world.folder.path().join("trust");
-    fs::create_dir(&trust).unwrap();
-    fs::write(trust.join("allowed_signers"), keyring.line("local", RECEIPTS, "")).unwrap();
-    let signers = trust.join("allowed_signers");
-    for (revoked, codes) in [("ci", &[][..]), ("local", &["signature-wrong"])] {
-        let list = trust.join("revoked_keys");
-        let public = keyring.key(revoked).with_extension("pub");
-        let made = Command::new("ssh-keygen").args(["-q", "-k", "-f"]).arg(&list).arg(public).status().unwrap();
-        assert!(made.success());
-        keyring.refused(&[text(&path), "--signers", text(&signers)], codes);
-    }
-}
-
-#[test]
-fn a_receipt_of_another_commit_is_refused() {
-    let keyring = Keyring::new(SUITE);
-    let path = keyring.verify("local");
-    let first = keyring.world.git(&["rev-parse", "HEAD"]);
-    keyring.world.git(&["commit", "--quiet", "--amend", "--message", "the same tree"]);
-    keyring.refused(&[text(&path)], &["commit-mismatch"]);
-    keyring.world.git(&["reset", "--quiet", "--hard", &first]);
-    keyring.world.write("more", "x");
-    keyring.world.commit("the next");
-    keyring.refused(&[text(&path)], &["commit-mismatch", "tree-mismatch"]);
-    keyring.world.run(&["check-receipt", text(&path)]).expect(6).says("(1 commit later)");
-    keyring.world.run(&["check-receipt"]).expect(6).says("no receipt of HEAD");
-    keyring.accepted(&[text(&path), "--commit", &first]);
-    keyring.accepted(&["--commit", "HEAD~1"]);
-    keyring.world.write("ci/suite.toml", &SUITE.replace("\"1m\"", "\"50s\""));
-    keyring.world.commit("another suite");
-    keyring.refused(&[text(&path)], &["commit-mismatch", "tree-mismatch", "suite-changed", "task-limit"]);
-    keyring.world.git(&["rm", "--quiet", "ci/suite.toml"]);
-    keyring.world.commit("no suite");
-    keyring.refused(&[text(&path)], &["commit-mismatch", "tree-mismatch", "suite-unreadable", "too-old"]);
-    keyring.world.run(&["check-receipt", "--commit", "nothing"]).expect(2).says("there is no commit");
-}
-
-#[test]
-fn a_run_on_an_unclean_tree_is_refused() {
-    let keyring = Keyring::new(SUITE);
-    keyring.world.write("draft", "x");
-    keyring.verify("local");
-    keyring.refused(&[], &["tree-mismatch", "tree-dirty"]);
-    keyring.refused(&["--unsigned"], &["tree-mismatch", "tree-dirty"]);
-    fs::remove_file(keyring.world.repo.join("draft")).unwrap();
-    keyring.world.git(&["update-index", "--assume-unchanged", "ci/revoked_keys"]);
-    keyring.world.write("ci/revoked_keys", "# hidden\n");
-    keyring.verify("local");
-    keyring.refused(&[], &["tree-mismatch", "tree-dirty"]);
-}
-
-/// A task that edits a tracked file and takes the edit back.
-#[test]
-fn an_edit_during_the_run_is_refused_although_it_was_taken_back() {
-    let edit = "cp -p tracked ../kept; echo more >> tracked; cp -p ../kept tracked";
-    let keyring = Keyring::new(&SUITE.replace("\"true\"", &format!("[\"sh\", \"-c\", {edit:?}]")));
-    keyring.world.write("tracked", "x\n");
-    keyring.world.commit("a file");
-    keyring.world.run(&["verify"]).expect(7).says("tracked");
-    keyring.refused(&["--unsigned"], &["tree-changed", "result"]);
-}
-
-#[test]
-fn a_part_of_the_suite_is_refused() {
-    let keyring = Keyring::new(SUITE);
-    keyring.world.run(&["verify", "--only", "one"]).expect(0);
-    keyring.refused(&["--unsigned"], &["partial", "task-missing"]);
-}
-
-/// Another suite file of the same commit, which asks for next to nothing.
-#[test]
-fn another_suite_file_is_refused() {
-    let keyring = Keyring::new(SUITE);
-    keyring.world.write(
-        "ci/small.toml",
-        "schema = 1\n[run]\ndeadline = \"5m\"\nqueue = \"2m\"\n[task.one]\ncommand = \"true\"\ndeadline = \"1m\"\n",
-    );
-    keyring.world.commit("a small suite");
-    keyring.world.run(&["verify", "--suite", "ci/small.toml"]).expect(0);
-    keyring.refused(&["--unsigned"], &["suite-changed", "task-missing"]);
-    keyring.accepted(&["--unsigned", "--suite", "ci/small.toml"]);
-}
-
-#[test]
 fn a_commit_that_asks_for_less_than_the_baseline_is_refused() {
     let keyring = Keyring::new(SUITE);
     let base = keyring.world.git(&["rev-parse", "HEAD"]);
@@ -655,21 +406,6 @@ fn a_commit_that_asks_for_less_than_the_baseline_is_refused() {
     assert_eq!(codes, ["signers-file", "revoked-file", "signer-unknown", "baseline-unreadable"]);
 }
 
-/// Who takes the list away takes every revocation back.
-#[test]
-fn a_list_of_revoked_keys_that_is_gone_by_now_refuses() {
-    let keyring = Keyring::new(SUITE);
-    keyring.verify("local");
-    let first = keyring.world.git(&["rev-parse", "HEAD"]);
-    keyring.world.write("ci/revoked_keys", &keyring.public("local"));
-    keyring.world.commit("local is revoked");
-    keyring.refused(&["--commit", &first], &["signer-revoked"]);
-    keyring.world.git(&["rm", "--quiet", "ci/revoked_keys"]);
-    keyring.world.commit("no list");
-    keyring.refused(&["--commit", &first], &["revoked-file"]);
-    keyring.world.run(&["check-receipt", "--commit", &first]).expect(6).says("ci/revoked_keys at HEAD");
-}
-
 #[test]
 fn what_is_said_about_what_is_not_there_is_true() {
     let keyring = Keyring::new(SUITE);
@@ -681,31 +417,6 @@ fn what_is_said_about_what_is_not_there_is_true() {
     keyring.world.run(&["check-receipt", "--unsigned"]).expect(0).says("unsigned, as --unsigned allows");
 
     keyring.world.run(&["check-receipt", "v9"]).expect(6).says("there is no tag v9, and no such file");
-}
-
-/// A line of allowed_signers that is for releases alone, and a time zone far away.
-#[test]
-fn a_key_counts_for_its_namespaces_and_in_no_time_zone() {
-    let keyring = Keyring::new(SUITE);
-    let trust = keyring.world.folder.path().join("trust");
-    fs::create_dir(&trust).unwrap();
-    let (signers, good) = (trust.join("allowed_signers"), fs::read(keyring.verify("local")).unwrap());
-    fs::write(trust.join("revoked_keys"), "# nobody\n").unwrap();
-    fs::write(&signers, keyring.line("release", "xtask-release-v1", "")).unwrap();
-    let path = keyring.signed("receipt", &good, "release");
-    keyring.refused(&[text(&path), "--signers", text(&signers)], &["signer-namespace", "signer-role"]);
-
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-    let time = |ms: u64| xtask::time::utc(ms).chars().filter(char::is_ascii_digit).collect::<String>();
-    let (after, before) = (time(now - HOUR_MS), time(now + HOUR_MS));
-    let more = format!(",valid-after=\"{after}Z\",valid-before=\"{before}Z\"");
-    fs::write(&signers, keyring.line("local", RECEIPTS, &more)).unwrap();
-    let path = keyring.signed("receipt", &good, "local");
-    for zone in ["EAST-14", "WEST+12", "UTC"] {
-        let mut command = keyring.world.command(&["check-receipt", text(&path), "--signers", text(&signers)]);
-        command.env("TZ", zone);
-        Running::start(command, &keyring.world.folder).wait().expect(0);
-    }
 }
 
 /// What a receipt says of its commit goes to git only where it is an id.
@@ -722,34 +433,6 @@ fn the_commit_of_a_receipt_is_no_argument() {
     }
 }
 
-/// As CI leaves the variable where a job may not see the secret.
-#[test]
-fn a_signing_key_without_a_path_is_none_but_no_flag() {
-    let keyring = Keyring::new(SUITE);
-    let mut command = keyring.world.command(&["verify"]);
-    command.env("XTASK_SIGNING_KEY", "");
-    Running::start(command, &keyring.world.folder).wait().expect(0);
-    keyring.refused(&[], &["signature-missing"]);
-    keyring.world.run(&["verify", "--key", ""]).expect(2);
-    let mut command = keyring.world.command(&["verify"]);
-    command.env("XTASK_SIGNING_KEY", keyring.key("local"));
-    Running::start(command, &keyring.world.folder).wait().expect(0);
-    keyring.accepted(&[]);
-}
-
-/// Nobody is asked for a passphrase or a PIN, on a desktop either.
-#[test]
-fn ssh_keygen_is_told_to_ask_nobody() {
-    let keyring = Keyring::new(SUITE);
-    let mut command = keyring.world.command(&["verify", "--key", text(&keyring.key("local"))]);
-    let told = keyring.world.folder.path().join("told");
-    let script = format!("case \"$*\" in *'-Y sign'*) echo $SSH_ASKPASS_REQUIRE >> {};; esac", told.display());
-    keyring.before_ssh_keygen(&mut command, &script);
-    command.env("SSH_ASKPASS_REQUIRE", "force");
-    Running::start(command, &keyring.world.folder).wait().expect(0);
-    assert_eq!(fs::read_to_string(told).unwrap(), "never\nnever\n");
-}
-
 /// A leaked variable of git would have it answer for another repository.
 #[test]
 fn variables_of_git_do_not_lead_elsewhere() {
@@ -761,55 +444,6 @@ fn variables_of_git_do_not_lead_elsewhere() {
         .env("GIT_INDEX_FILE", other.repo.join(".git/index"))
         .env("GIT_OBJECT_DIRECTORY", other.repo.join(".git/objects"));
     assert!(command.output().unwrap().status.success());
-}
-
-/// A task that writes a receipt in the place of that of its own run, which then fails.
-#[test]
-fn what_a_task_writes_in_place_of_the_receipt_is_not_signed() {
-    let forge = "for run in target/xtask-runs/r-*; do cp ../good receipts/${run##*/}.json; done; exit 1";
-    let keyring = Keyring::new(&SUITE.replace("\"true\"", &format!("[\"sh\", \"-c\", {forge:?}]")));
-    fs::write(keyring.world.folder.path().join("good"), "{}").unwrap();
-    fs::create_dir(keyring.world.repo.join("receipts")).unwrap();
-    let done = keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7);
-    assert!(!done.err.contains("signed by"), "{}", done.err);
-    let [forged] = &keyring.world.receipts()[..] else { panic!("one receipt: {:?}", keyring.world.receipts()) };
-    assert_eq!(fs::read(forged).unwrap(), b"{}", "nothing is overwritten");
-    assert!(!signature_of(forged).exists());
-}
-
-#[test]
-fn a_receipt_is_not_signed_once_somebody_wants_to_stop() {
-    let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"touch ../slow\""));
-    let token = format!("96{}", std::process::id());
-    let mut command = keyring.world.command(&["verify", "--key", text(&keyring.key("local"))]);
-    keyring.slow_ssh_keygen(&mut command, &token);
-    let run = Running::start(command, &keyring.world.folder);
-    until("the wait for a touch", || !processes_with(&token).is_empty());
-    run.signal(Signal::SIGTERM);
-    run.wait().expect(143).says("did not sign: cancelled");
-    assert!(!signature_of(&keyring.world.receipts()[0]).exists());
-    until("the end of what waited", || processes_with(&token).is_empty());
-
-    let keyring = Keyring::new(&SUITE.replace("\"true\"", &format!("\"sleep {token}\"")));
-    let run = keyring.world.start(&["verify", "--key", text(&keyring.key("local"))]);
-    until("the task", || !processes_with(&token).is_empty());
-    run.signal(Signal::SIGTERM);
-    run.wait().expect(143).says("the receipt of a cancelled run is not signed");
-    assert!(!signature_of(&keyring.world.receipts()[0]).exists());
-}
-
-/// The key is taken away during the run: exit 0 would say that there is a signature.
-#[test]
-fn a_run_whose_receipt_cannot_be_signed_has_no_verdict() {
-    let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"rm ../key-local\""));
-    keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7).says("cannot sign");
-    keyring.refused(&[], &["signature-missing"]);
-
-    // Or where it is signed by what is another key now: no signature is better than one that nobody accepts.
-    let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"cp ../key-stranger ../key-local\""));
-    fs::remove_file(keyring.key("local").with_extension("pub")).unwrap();
-    keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7).says("is not signed");
-    keyring.refused(&[], &["signature-missing"]);
 }
 
 /// The gate writes nothing: not in the repository, not beside the receipt.

@@ -1,23 +1,22 @@
 //! `verify` from its start to its receipt, with real processes, ports and repositories.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::world::{Running, World, processes_with, until};
+use crate::world::{Running, World, until};
 
 /// A task that runs until the test makes `../go`, which is outside of the repository.
 const UNTIL_GO: &str = "sh -c 'until test -e ../go; do sleep 0.02; done'";
 
-fn suite(tasks: &str) -> String {
+pub fn suite(tasks: &str) -> String {
     format!("schema = 1\n[run]\ndeadline = \"5m\"\nqueue = \"2m\"\n{tasks}")
 }
 
-fn one(command: &str) -> String {
+pub fn one(command: &str) -> String {
     suite(&format!("[task.one]\ncommand = {command:?}\ndeadline = \"2m\"\n"))
 }
 
@@ -27,13 +26,13 @@ fn predicate(path: &Path) -> Value {
     receipt["predicate"].clone()
 }
 
-fn the_receipt(world: &World) -> Value {
+pub fn the_receipt(world: &World) -> Value {
     let receipts = world.receipts();
     assert_eq!(receipts.len(), 1, "{receipts:?}");
     predicate(&receipts[0])
 }
 
-fn task<'a>(predicate: &'a Value, name: &str) -> &'a Value {
+pub fn task<'a>(predicate: &'a Value, name: &str) -> &'a Value {
     predicate["tasks"].as_array().unwrap().iter().find(|task| task["name"] == name).unwrap()
 }
 
@@ -43,6 +42,10 @@ fn go(world: &World) {
 
 fn ms(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no whole number"))
+}
+
+pub fn task_of(world: &World, name: &str) -> Value {
+    task(&the_receipt(world), name).clone()
 }
 
 #[test]
@@ -245,39 +248,6 @@ fn a_suite_that_changed_during_the_wait_is_not_run() {
 }
 
 #[test]
-fn outputs_are_made_anew_and_hashed() {
-    let outputs = "deadline = \"1m\"\noutputs = [\"out/app\"]\n";
-    let made = format!("[task.make]\ncommand = \"sh -c 'mkdir -p out && echo app > out/app'\"\n{outputs}");
-    let world = World::new(&suite(&made));
-    world.write(".gitignore", "/target\n/receipts/\n/out/\n");
-    world.commit("ignore");
-    world.run(&["verify"]).expect(0);
-    let receipt: Value = serde_json::from_slice(&fs::read(&world.receipts()[0]).unwrap()).unwrap();
-    let subject = receipt["subject"].as_array().unwrap().iter().find(|s| s["name"] == "out/app").unwrap();
-    // sha256sum of "app\n"
-    assert_eq!(subject["digest"]["sha256"], "8a8f60ecb09b7e64c6d5214a8043865e608507db8c3f61f995eae6d078875901");
-}
-
-#[test]
-fn an_output_of_an_earlier_build_does_not_pass_for_this_ones() {
-    let world = World::new(&suite("[task.make]\ncommand = \"true\"\ndeadline = \"1m\"\noutputs = [\"out/app\"]\n"));
-    world.write(".gitignore", "/target\n/receipts/\n/out/\n");
-    world.commit("ignore");
-    world.write("out/app", "old");
-    world.run(&["verify"]).expect(1).says("out/app");
-    assert!(!world.repo.join("out/app").exists());
-}
-
-#[test]
-fn an_output_that_is_a_link_is_none() {
-    let task = "[task.make]\ncommand = \"ln -s /etc/hostname out\"\ndeadline = \"1m\"\noutputs = [\"out\"]\n";
-    let world = World::new(&suite(task));
-    world.write(".gitignore", "/target\n/receipts/\n/out\n");
-    world.commit("ignore");
-    world.run(&["verify"]).expect(1).says("not a regular file");
-}
-
-#[test]
 fn a_subfolder_and_a_path_with_spaces_make_no_difference() {
     let world = World::at("a path/with spaces", &one("test -f ci/suite.toml"));
     fs::create_dir_all(world.repo.join("sub/folder")).unwrap();
@@ -311,45 +281,6 @@ fn a_run_inside_a_run_on_ports_of_its_own_is_another_run() {
     let world = World::new(&one(&command));
     world.run(&["verify"]).expect(0);
     assert_eq!(the_receipt(&inner)["result"], "passed");
-}
-
-#[test]
-fn each_request_to_stop_has_its_own_exit_code_and_a_receipt() {
-    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
-        let world = World::new(&one("sleep 300.125"));
-        // Where these tests run under nohup, the program would inherit that HUP is ignored, and keep it so.
-        let mut command = Command::new("env");
-        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_xtask"), "verify"]);
-        world.dress(&mut command);
-        let mut run = Running::start(command, &world.folder);
-        run.wait_for("Start");
-        run.signal(signal);
-        run.wait().expect(code).says("CANCELLED");
-        let receipt = the_receipt(&world);
-        assert_eq!(receipt["result"], "cancelled");
-        assert_eq!(task(&receipt, "one")["verdict"], "cancelled");
-        assert_eq!(receipt["tree"]["changed"], "unknown");
-    }
-}
-
-#[test]
-fn asked_twice_it_kills_at_once() {
-    let world = World::new(
-        "schema = 1\n[run]\ndeadline = \"10m\"\nstop-grace = \"2m\"\nwrap-up = \"3m\"\n\
-         [task.one]\ncommand = [\"sh\", \"-c\", \"trap '' INT TERM; echo ready; while :; do sleep 1; done\"]\ndeadline = \"5m\"\n",
-    );
-    let mut run = world.start(&["verify"]);
-    run.wait_for("Start");
-    until("the task to be deaf", || {
-        let logs = world.repo.join("target/xtask-runs");
-        let folders = fs::read_dir(logs).into_iter().flatten().flatten();
-        folders.into_iter().any(|f| fs::read_to_string(f.path().join("one.log")).is_ok_and(|log| log.contains("ready")))
-    });
-    run.signal(Signal::SIGINT);
-    run.wait_for("CANCELLED");
-    run.signal(Signal::SIGINT);
-    run.wait().expect(130);
-    assert_eq!(task(&the_receipt(&world), "one")["signals"], serde_json::json!(["SIGINT", "SIGKILL"]));
 }
 
 #[test]
@@ -415,80 +346,6 @@ fn stdin_is_empty_and_nothing_else_is_open() {
 }
 
 #[test]
-fn a_killed_runner_is_said_and_what_it_ran_is_ended() {
-    let token = format!("300.{}", std::process::id());
-    let world = World::new(&one(&format!("sleep {token}")));
-    let mut run = world.start(&["verify"]);
-    run.wait_for("Start");
-    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
-    let runner = nix::unistd::Pid::from_raw(runner.trim().parse().unwrap());
-    nix::sys::signal::kill(runner, Signal::SIGKILL).unwrap();
-    run.wait().expect(7).says("the runner is gone before");
-    assert_eq!(processes_with(&token), Vec::<i32>::new());
-    let receipt = the_receipt(&world);
-    assert_eq!(receipt["result"], "no-verdict");
-    assert_eq!(task(&receipt, "one")["why"], "nobody is left to say how it ended");
-}
-
-#[test]
-fn an_output_that_git_tracks_or_that_lies_outside_is_refused_before_it_is_removed() {
-    let task = "[task.make]\ncommand = \"false\"\ndeadline = \"1m\"\noutputs = [\"kept.txt\", \"link/file\"]\n";
-    let world = World::new(&suite(task));
-    let outside = world.folder.path().join("outside");
-    fs::create_dir(&outside).unwrap();
-    fs::write(outside.join("file"), "theirs").unwrap();
-    std::os::unix::fs::symlink(&outside, world.repo.join("link")).unwrap();
-    world.write("kept.txt", "mine");
-    world.commit("a tracked file and a link");
-    world.write("kept.txt", "mine, not committed yet");
-    world.run(&["verify"]).expect(2).says("kept.txt is tracked by git").says("link/file lies outside");
-    assert_eq!(fs::read_to_string(world.repo.join("kept.txt")).unwrap(), "mine, not committed yet");
-    assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "theirs");
-}
-
-#[test]
-fn a_link_that_a_task_makes_leads_no_output_outside() {
-    let world = World::new(&suite(
-        "[task.link]\ncommand = \"ln -s ../outside out\"\ndeadline = \"1m\"\n\
-         [task.make]\ncommand = \"false\"\ndeadline = \"1m\"\noutputs = [\"out/file\"]\nneeds = [\"link\"]\n",
-    ));
-    world.write(".gitignore", "/target\n/receipts/\n/out\n");
-    world.commit("ignore");
-    let outside = world.folder.path().join("outside");
-    fs::create_dir(&outside).unwrap();
-    fs::write(outside.join("file"), "theirs").unwrap();
-    world.run(&["verify"]).expect(1).says("lies outside");
-    assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "theirs");
-}
-
-#[test]
-fn an_output_too_large_to_read_in_time_fails_its_task_and_does_not_hold_up_the_run() {
-    let task = "[task.make]\ncommand = \"truncate -s 4T out\"\ndeadline = \"2s\"\noutputs = [\"out\"]\n";
-    let world = World::new(&suite(task));
-    world.write(".gitignore", "/target\n/receipts/\n/out\n");
-    world.commit("ignore");
-    world.run(&["verify"]).expect(1).says("its outputs were not read to the end: passed its deadline");
-    assert_eq!(task_of(&world, "make")["verdict"], "failed");
-}
-
-#[test]
-fn ctrl_c_ends_the_reading_of_outputs() {
-    let task = "[task.make]\ncommand = \"truncate -s 4T out\"\ndeadline = \"4m\"\noutputs = [\"out\"]\n";
-    let world = World::new(&suite(task));
-    world.write(".gitignore", "/target\n/receipts/\n/out\n");
-    world.commit("ignore");
-    let mut run = world.start(&["verify"]);
-    run.wait_for("Start");
-    until("the output", || world.repo.join("out").exists());
-    run.signal(Signal::SIGINT);
-    run.wait().expect(130);
-}
-
-fn task_of(world: &World, name: &str) -> Value {
-    task(&the_receipt(world), name).clone()
-}
-
-#[test]
 fn trouble_of_the_runner_after_the_lock_is_exit_7_with_a_receipt() {
     let world = World::new(&one("true"));
     world.write("target/xtask-runs", "in the way");
@@ -507,93 +364,8 @@ fn a_suite_file_that_is_no_file_is_refused_at_once() {
 }
 
 #[test]
-fn a_runner_that_hangs_is_ended_by_the_keeper() {
-    let world = World::new(
-        "schema = 1\n[run]\ndeadline = \"4s\"\nstop-grace = \"100ms\"\nwrap-up = \"2100ms\"\n\
-         [task.one]\ncommand = [\"sh\", \"-c\", \"kill -STOP $PPID; sleep 300\"]\ndeadline = \"1s\"\n",
-    );
-    world.run(&["verify"]).expect(7).says("the runner had not ended");
-    assert_eq!(the_receipt(&world)["result"], "no-verdict");
-}
-
-#[test]
-fn asked_twice_the_keeper_ends_a_runner_that_hangs() {
-    let world = World::new(&one("sleep 300"));
-    let mut run = world.start(&["verify"]);
-    run.wait_for("Start");
-    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(runner.trim().parse().unwrap()), Signal::SIGSTOP).unwrap();
-    run.signal(Signal::SIGINT);
-    // Two signals at once could be taken for one; each is answered by the next thing that the keeper does.
-    until("the first signal to be taken", || !pending(run.pid(), 2));
-    run.signal(Signal::SIGTERM);
-    run.wait().expect(130).says("the runner had not ended");
-    assert_eq!(the_receipt(&world)["result"], "cancelled");
-}
-
-/// Whether this signal waits to be delivered to the process.
-fn pending(pid: i32, signal: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("ShdPnd:")).unwrap();
-    let mask = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
-    mask & (1 << (signal - 1)) != 0
-}
-
-#[test]
-fn the_keepers_death_frees_the_port_only_after_the_runner() {
-    let world = World::new(&one("sleep 300"));
-    let mut run = world.start(&["verify"]);
-    run.wait_for("Start");
-    let pid = |pid: i32| nix::unistd::Pid::from_raw(pid);
-    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
-    let runner: i32 = runner.trim().parse().unwrap();
-    nix::sys::signal::kill(pid(runner), Signal::SIGSTOP).unwrap();
-    run.signal(Signal::SIGKILL);
-    run.wait().expect(1009);
-    // The runner cannot have let go of anything: it is stopped.
-    world.run(&["verify", "--queue", "0s"]).expect(4);
-    nix::sys::signal::kill(pid(runner), Signal::SIGCONT).unwrap();
-    until("the runner's end", || !Path::new(&format!("/proc/{runner}")).exists());
-    world.write("ci/suite.toml", &one("true"));
-    world.run(&["verify"]).expect(0);
-}
-
-#[test]
-fn ctrl_c_at_the_terminal_reaches_tasks_once_and_through_the_keeper() {
-    let command =
-        "sh -c 'trap \"sleep 1; touch ../cleaned; exit 0\" INT TERM; touch ../armed; while :; do sleep 0.1; done'";
-    let world = World::new(&one(command));
-    // A group of its own, as a shell gives to what it runs in the foreground: Ctrl-C goes to the whole group.
-    let mut program = world.command(&["verify"]);
-    program.process_group(0);
-    let mut run = Running::start(program, &world.folder);
-    run.wait_for("Start");
-    until("the trap", || world.folder.path().join("armed").exists());
-    nix::sys::signal::killpg(nix::unistd::Pid::from_raw(run.pid()), Signal::SIGINT).unwrap();
-    run.wait().expect(130);
-    assert!(world.folder.path().join("cleaned").exists(), "a second signal cut the grace short");
-    assert_eq!(task_of(&world, "one")["signals"], serde_json::json!(["SIGINT"]));
-}
-
-#[test]
 fn a_run_that_was_given_one_try_and_won_has_a_receipt_that_counts() {
     let world = World::new(&one("true"));
     world.run(&["verify", "--queue", "0s"]).expect(0);
     world.run(&["check-receipt", "--unsigned"]).expect(0);
-}
-
-#[test]
-fn every_member_of_a_tasks_group_is_asked_to_end() {
-    // The leader ends only once the member has cleaned up; asked alone, it would be killed after the grace.
-    let member = "(trap \"touch ../cleaned; exit 0\" TERM; touch ../armed; while :; do sleep 0.1; done)";
-    let leader = "trap \"until test -e ../cleaned; do sleep 0.1; done; exit 0\" TERM";
-    let command = format!("{leader}; {member} & while :; do sleep 0.1; done");
-    let world = World::new(&format!(
-        "schema = 1\n[run]\ndeadline = \"5m\"\nstop-grace = \"20s\"\nwrap-up = \"30s\"\n\
-         [task.one]\ncommand = [\"sh\", \"-c\", {command:?}]\ndeadline = \"3s\"\n"
-    ));
-    world.run(&["verify"]).expect(3);
-    assert!(world.folder.path().join("armed").exists(), "the task did not come so far in its time");
-    assert!(world.folder.path().join("cleaned").exists(), "only the leader was asked");
-    assert_eq!(task_of(&world, "one")["signals"], serde_json::json!(["SIGTERM"]));
 }

@@ -1,0 +1,143 @@
+//! The gate on what runs leave: of another commit, an unclean tree, a part of the suite; and which receipts are signed.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+
+use crate::keyring::{Keyring, SUITE, signature_of};
+use crate::receipt::text;
+use crate::world::{Running, processes_with, until};
+
+#[test]
+fn a_receipt_of_another_commit_is_refused() {
+    let keyring = Keyring::new(SUITE);
+    let path = keyring.verify("local");
+    let first = keyring.world.git(&["rev-parse", "HEAD"]);
+    keyring.world.git(&["commit", "--quiet", "--amend", "--message", "the same tree"]);
+    keyring.refused(&[text(&path)], &["commit-mismatch"]);
+    keyring.world.git(&["reset", "--quiet", "--hard", &first]);
+    keyring.world.write("more", "x");
+    keyring.world.commit("the next");
+    keyring.refused(&[text(&path)], &["commit-mismatch", "tree-mismatch"]);
+    keyring.world.run(&["check-receipt", text(&path)]).expect(6).says("(1 commit later)");
+    keyring.world.run(&["check-receipt"]).expect(6).says("no receipt of HEAD");
+    keyring.accepted(&[text(&path), "--commit", &first]);
+    keyring.accepted(&["--commit", "HEAD~1"]);
+    keyring.world.write("ci/suite.toml", &SUITE.replace("\"1m\"", "\"50s\""));
+    keyring.world.commit("another suite");
+    keyring.refused(&[text(&path)], &["commit-mismatch", "tree-mismatch", "suite-changed", "task-limit"]);
+    keyring.world.git(&["rm", "--quiet", "ci/suite.toml"]);
+    keyring.world.commit("no suite");
+    keyring.refused(&[text(&path)], &["commit-mismatch", "tree-mismatch", "suite-unreadable", "too-old"]);
+    keyring.world.run(&["check-receipt", "--commit", "nothing"]).expect(2).says("there is no commit");
+}
+
+#[test]
+fn a_run_on_an_unclean_tree_is_refused() {
+    let keyring = Keyring::new(SUITE);
+    keyring.world.write("draft", "x");
+    keyring.verify("local");
+    keyring.refused(&[], &["tree-mismatch", "tree-dirty"]);
+    keyring.refused(&["--unsigned"], &["tree-mismatch", "tree-dirty"]);
+    fs::remove_file(keyring.world.repo.join("draft")).unwrap();
+    keyring.world.git(&["update-index", "--assume-unchanged", "ci/revoked_keys"]);
+    keyring.world.write("ci/revoked_keys", "# hidden\n");
+    keyring.verify("local");
+    keyring.refused(&[], &["tree-mismatch", "tree-dirty"]);
+}
+
+/// A task that edits a tracked file and takes the edit back.
+#[test]
+fn an_edit_during_the_run_is_refused_although_it_was_taken_back() {
+    let edit = "cp -p tracked ../kept; echo more >> tracked; cp -p ../kept tracked";
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", &format!("[\"sh\", \"-c\", {edit:?}]")));
+    keyring.world.write("tracked", "x\n");
+    keyring.world.commit("a file");
+    keyring.world.run(&["verify"]).expect(7).says("tracked");
+    keyring.refused(&["--unsigned"], &["tree-changed", "result"]);
+}
+
+#[test]
+fn a_part_of_the_suite_is_refused() {
+    let keyring = Keyring::new(SUITE);
+    keyring.world.run(&["verify", "--only", "one"]).expect(0);
+    keyring.refused(&["--unsigned"], &["partial", "task-missing"]);
+}
+
+/// Another suite file of the same commit, which asks for next to nothing.
+#[test]
+fn another_suite_file_is_refused() {
+    let keyring = Keyring::new(SUITE);
+    keyring.world.write(
+        "ci/small.toml",
+        "schema = 1\n[run]\ndeadline = \"5m\"\nqueue = \"2m\"\n[task.one]\ncommand = \"true\"\ndeadline = \"1m\"\n",
+    );
+    keyring.world.commit("a small suite");
+    keyring.world.run(&["verify", "--suite", "ci/small.toml"]).expect(0);
+    keyring.refused(&["--unsigned"], &["suite-changed", "task-missing"]);
+    keyring.accepted(&["--unsigned", "--suite", "ci/small.toml"]);
+}
+
+/// As CI leaves the variable where a job may not see the secret.
+#[test]
+fn a_signing_key_without_a_path_is_none_but_no_flag() {
+    let keyring = Keyring::new(SUITE);
+    let mut command = keyring.world.command(&["verify"]);
+    command.env("XTASK_SIGNING_KEY", "");
+    Running::start(command, &keyring.world.folder).wait().expect(0);
+    keyring.refused(&[], &["signature-missing"]);
+    keyring.world.run(&["verify", "--key", ""]).expect(2);
+    let mut command = keyring.world.command(&["verify"]);
+    command.env("XTASK_SIGNING_KEY", keyring.key("local"));
+    Running::start(command, &keyring.world.folder).wait().expect(0);
+    keyring.accepted(&[]);
+}
+
+/// A task that writes a receipt in the place of that of its own run, which then fails.
+#[test]
+fn what_a_task_writes_in_place_of_the_receipt_is_not_signed() {
+    let forge = "for run in target/xtask-runs/r-*; do cp ../good receipts/${run##*/}.json; done; exit 1";
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", &format!("[\"sh\", \"-c\", {forge:?}]")));
+    fs::write(keyring.world.folder.path().join("good"), "{}").unwrap();
+    fs::create_dir(keyring.world.repo.join("receipts")).unwrap();
+    let done = keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7);
+    assert!(!done.err.contains("signed by"), "{}", done.err);
+    let [forged] = &keyring.world.receipts()[..] else { panic!("one receipt: {:?}", keyring.world.receipts()) };
+    assert_eq!(fs::read(forged).unwrap(), b"{}", "nothing is overwritten");
+    assert!(!signature_of(forged).exists());
+}
+
+#[test]
+fn a_receipt_is_not_signed_once_somebody_wants_to_stop() {
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"touch ../slow\""));
+    let token = format!("96{}", std::process::id());
+    let mut command = keyring.world.command(&["verify", "--key", text(&keyring.key("local"))]);
+    keyring.slow_ssh_keygen(&mut command, &token);
+    let run = Running::start(command, &keyring.world.folder);
+    until("the wait for a touch", || !processes_with(&token).is_empty());
+    run.signal(Signal::SIGTERM);
+    run.wait().expect(143).says("did not sign: cancelled");
+    assert!(!signature_of(&keyring.world.receipts()[0]).exists());
+    until("the end of what waited", || processes_with(&token).is_empty());
+
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", &format!("\"sleep {token}\"")));
+    let run = keyring.world.start(&["verify", "--key", text(&keyring.key("local"))]);
+    until("the task", || !processes_with(&token).is_empty());
+    run.signal(Signal::SIGTERM);
+    run.wait().expect(143).says("the receipt of a cancelled run is not signed");
+    assert!(!signature_of(&keyring.world.receipts()[0]).exists());
+}
+
+/// The key is taken away during the run: exit 0 would say that there is a signature.
+#[test]
+fn a_run_whose_receipt_cannot_be_signed_has_no_verdict() {
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"rm ../key-local\""));
+    keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7).says("cannot sign");
+    keyring.refused(&[], &["signature-missing"]);
+
+    // Or where it is signed by what is another key now: no signature is better than one that nobody accepts.
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"cp ../key-stranger ../key-local\""));
+    fs::remove_file(keyring.key("local").with_extension("pub")).unwrap();
+    keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7).says("is not signed");
+    keyring.refused(&[], &["signature-missing"]);
+}

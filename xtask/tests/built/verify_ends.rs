@@ -1,0 +1,151 @@
+//! How a run ends before its time: somebody asks it to, or one of its two processes hangs or is killed.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+
+use crate::verify::{one, task, task_of, the_receipt};
+use crate::world::{Running, World, processes_with, until};
+
+#[test]
+fn each_request_to_stop_has_its_own_exit_code_and_a_receipt() {
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let world = World::new(&one("sleep 300.125"));
+        // Where these tests run under nohup, the program would inherit that HUP is ignored, and keep it so.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_xtask"), "verify"]);
+        world.dress(&mut command);
+        let mut run = Running::start(command, &world.folder);
+        run.wait_for("Start");
+        run.signal(signal);
+        run.wait().expect(code).says("CANCELLED");
+        let receipt = the_receipt(&world);
+        assert_eq!(receipt["result"], "cancelled");
+        assert_eq!(task(&receipt, "one")["verdict"], "cancelled");
+        assert_eq!(receipt["tree"]["changed"], "unknown");
+    }
+}
+
+#[test]
+fn asked_twice_it_kills_at_once() {
+    let world = World::new(
+        "schema = 1\n[run]\ndeadline = \"10m\"\nstop-grace = \"2m\"\nwrap-up = \"3m\"\n\
+         [task.one]\ncommand = [\"sh\", \"-c\", \"trap '' INT TERM; echo ready; while :; do sleep 1; done\"]\ndeadline = \"5m\"\n",
+    );
+    let mut run = world.start(&["verify"]);
+    run.wait_for("Start");
+    until("the task to be deaf", || {
+        let logs = world.repo.join("target/xtask-runs");
+        let folders = fs::read_dir(logs).into_iter().flatten().flatten();
+        folders.into_iter().any(|f| fs::read_to_string(f.path().join("one.log")).is_ok_and(|log| log.contains("ready")))
+    });
+    run.signal(Signal::SIGINT);
+    run.wait_for("CANCELLED");
+    run.signal(Signal::SIGINT);
+    run.wait().expect(130);
+    assert_eq!(task(&the_receipt(&world), "one")["signals"], serde_json::json!(["SIGINT", "SIGKILL"]));
+}
+
+#[test]
+fn a_killed_runner_is_said_and_what_it_ran_is_ended() {
+    let token = format!("300.{}", std::process::id());
+    let world = World::new(&one(&format!("sleep {token}")));
+    let mut run = world.start(&["verify"]);
+    run.wait_for("Start");
+    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
+    let runner = nix::unistd::Pid::from_raw(runner.trim().parse().unwrap());
+    nix::sys::signal::kill(runner, Signal::SIGKILL).unwrap();
+    run.wait().expect(7).says("the runner is gone before");
+    assert_eq!(processes_with(&token), Vec::<i32>::new());
+    let receipt = the_receipt(&world);
+    assert_eq!(receipt["result"], "no-verdict");
+    assert_eq!(task(&receipt, "one")["why"], "nobody is left to say how it ended");
+}
+
+#[test]
+fn a_runner_that_hangs_is_ended_by_the_keeper() {
+    let world = World::new(
+        "schema = 1\n[run]\ndeadline = \"4s\"\nstop-grace = \"100ms\"\nwrap-up = \"2100ms\"\n\
+         [task.one]\ncommand = [\"sh\", \"-c\", \"kill -STOP $PPID; sleep 300\"]\ndeadline = \"1s\"\n",
+    );
+    world.run(&["verify"]).expect(7).says("the runner had not ended");
+    assert_eq!(the_receipt(&world)["result"], "no-verdict");
+}
+
+#[test]
+fn asked_twice_the_keeper_ends_a_runner_that_hangs() {
+    let world = World::new(&one("sleep 300"));
+    let mut run = world.start(&["verify"]);
+    run.wait_for("Start");
+    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(runner.trim().parse().unwrap()), Signal::SIGSTOP).unwrap();
+    run.signal(Signal::SIGINT);
+    // Two signals at once could be taken for one; each is answered by the next thing that the keeper does.
+    until("the first signal to be taken", || !pending(run.pid(), 2));
+    run.signal(Signal::SIGTERM);
+    run.wait().expect(130).says("the runner had not ended");
+    assert_eq!(the_receipt(&world)["result"], "cancelled");
+}
+
+/// Whether this signal waits to be delivered to the process.
+fn pending(pid: i32, signal: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("ShdPnd:")).unwrap();
+    let mask = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
+    mask & (1 << (signal - 1)) != 0
+}
+
+#[test]
+fn the_keepers_death_frees_the_port_only_after_the_runner() {
+    let world = World::new(&one("sleep 300"));
+    let mut run = world.start(&["verify"]);
+    run.wait_for("Start");
+    let pid = |pid: i32| nix::unistd::Pid::from_raw(pid);
+    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
+    let runner: i32 = runner.trim().parse().unwrap();
+    nix::sys::signal::kill(pid(runner), Signal::SIGSTOP).unwrap();
+    run.signal(Signal::SIGKILL);
+    run.wait().expect(1009);
+    // The runner cannot have let go of anything: it is stopped.
+    world.run(&["verify", "--queue", "0s"]).expect(4);
+    nix::sys::signal::kill(pid(runner), Signal::SIGCONT).unwrap();
+    until("the runner's end", || !Path::new(&format!("/proc/{runner}")).exists());
+    world.write("ci/suite.toml", &one("true"));
+    world.run(&["verify"]).expect(0);
+}
+
+#[test]
+fn ctrl_c_at_the_terminal_reaches_tasks_once_and_through_the_keeper() {
+    let command =
+        "sh -c 'trap \"sleep 1; touch ../cleaned; exit 0\" INT TERM; touch ../armed; while :; do sleep 0.1; done'";
+    let world = World::new(&one(command));
+    // A group of its own, as a shell gives to what it runs in the foreground: Ctrl-C goes to the whole group.
+    let mut program = world.command(&["verify"]);
+    program.process_group(0);
+    let mut run = Running::start(program, &world.folder);
+    run.wait_for("Start");
+    until("the trap", || world.folder.path().join("armed").exists());
+    nix::sys::signal::killpg(nix::unistd::Pid::from_raw(run.pid()), Signal::SIGINT).unwrap();
+    run.wait().expect(130);
+    assert!(world.folder.path().join("cleaned").exists(), "a second signal cut the grace short");
+    assert_eq!(task_of(&world, "one")["signals"], serde_json::json!(["SIGINT"]));
+}
+
+#[test]
+fn every_member_of_a_tasks_group_is_asked_to_end() {
+    // The leader ends only once the member has cleaned up; asked alone, it would be killed after the grace.
+    let member = "(trap \"touch ../cleaned; exit 0\" TERM; touch ../armed; while :; do sleep 0.1; done)";
+    let leader = "trap \"until test -e ../cleaned; do sleep 0.1; done; exit 0\" TERM";
+    let command = format!("{leader}; {member} & while :; do sleep 0.1; done");
+    let world = World::new(&format!(
+        "schema = 1\n[run]\ndeadline = \"5m\"\nstop-grace = \"20s\"\nwrap-up = \"30s\"\n\
+         [task.one]\ncommand = [\"sh\", \"-c\", {command:?}]\ndeadline = \"3s\"\n"
+    ));
+    world.run(&["verify"]).expect(3);
+    assert!(world.folder.path().join("armed").exists(), "the task did not come so far in its time");
+    assert!(world.folder.path().join("cleaned").exists(), "only the leader was asked");
+    assert_eq!(task_of(&world, "one")["signals"], serde_json::json!(["SIGTERM"]));
+}
