@@ -21,10 +21,10 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Questions that are being answered, while the tree is read.
-pub struct Asked(Vec<(String, duct::Handle)>);
+pub struct Questions(Vec<(String, duct::Handle)>);
 
 /// Asks the programs of the plan's tasks.
-pub fn ask(suite: &Suite, plan: &Plan, root: &Path, env: &Environment) -> Asked {
+pub fn ask(suite: &Suite, plan: &Plan, root: &Path, env: &Environment) -> Questions {
     let programs = plan.tasks.iter().filter_map(|task| Some(suite.task(&task.name)?.command[0].as_str()));
     let mut questions: Vec<&[&str]> = Vec::new();
     for program in programs {
@@ -39,10 +39,10 @@ pub fn ask(suite: &Suite, plan: &Plan, root: &Path, env: &Environment) -> Asked 
         let handle = command.stdin_null().stderr_null().stdout_capture().unchecked().start().ok()?;
         Some((words[0].to_owned(), handle))
     };
-    Asked(questions.iter().filter_map(start).collect())
+    Questions(questions.iter().filter_map(start).collect())
 }
 
-impl Asked {
+impl Questions {
     /// The first line of each answer, by program.
     pub fn wait(self) -> BTreeMap<String, String> {
         let deadline = Instant::now() + PATIENCE;
