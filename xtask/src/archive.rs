@@ -131,12 +131,6 @@ pub fn list(root: &Path) -> Vec<PathBuf> {
     dated.into_iter().map(|(_, path)| path).collect()
 }
 
-/// The newest receipts of a checkout that can be read, at most `count`, newest first.
-pub fn newest(root: &Path, count: usize) -> Vec<Receipt> {
-    let parsed = |path: PathBuf| Receipt::parse(&read(&path).ok()?).ok();
-    list(root).into_iter().filter_map(parsed).take(count).collect()
-}
-
 /// Path of the newest receipt that speaks of `commit`.
 pub fn newest_of(root: &Path, commit: &str) -> Option<PathBuf> {
     let speaks_of_it = |path: &PathBuf| {

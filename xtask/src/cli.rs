@@ -403,7 +403,6 @@ fn release(args: ReleaseArgs, requested: Clocks) -> command::release::Request {
         key: args.key.or_else(key_of_env),
         queue: args.queue,
         outer: args.outer,
-        format: Format { json: false, colour: None },
     }
 }
 

@@ -21,6 +21,7 @@ use crate::receipt::rules::{altered, judge, raised};
 use crate::receipt::signers::{RECEIPT_NAMESPACE, RELEASE_NAMESPACE};
 use crate::receipt::statement::Receipt;
 use crate::repo::Repo;
+use crate::report::plural;
 use crate::run::order::Format;
 use crate::scratch::Scratch;
 use crate::suite::Suite;
@@ -29,6 +30,8 @@ use crate::verdict::Exit;
 use crate::{archive, digest, sys};
 
 const SUITE: &str = "ci/suite.toml";
+// People sign, and programs ask the gate.
+const FORMAT: Format = Format { json: false, colour: None };
 // Reading the tree before anybody queues; whoever queues is bounded by the run's own deadline.
 const LOOKING: Duration = Duration::from_secs(120);
 
@@ -47,8 +50,6 @@ pub struct Request {
     pub queue: Option<Duration>,
     /// The caller's own limit.
     pub outer: Option<Duration>,
-    /// How to show it.
-    pub format: Format,
 }
 
 // A release that may begin.
@@ -89,7 +90,7 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
         selection: Selection::default(),
         queue: request.queue,
         outer: request.outer,
-        format: request.format,
+        format: FORMAT,
         junit: None,
         key: None,
         command: format!("cargo xtask release {}", request.tag),
@@ -114,7 +115,7 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     if over.exit == Exit::Passed {
         say(&format!("exit code {}", exit.code()));
     }
-    verify::free(over.locks.take(), exit, request.format);
+    verify::free(over.locks.take(), exit, FORMAT);
     Ok(exit)
 }
 
@@ -257,11 +258,7 @@ fn publish(repo: &Repo, ready: &Ready, over: &Over, receipt: &Written, end: Mome
     let mut receipt = Receipt::parse(&receipt.read()?)?;
     receipt.subject.outputs.retain(|path, _| ready.artifacts.contains(path));
     let bytes = receipt.to_bytes();
-    say(&format!(
-        "     Signing in memory: receipt, {SUMS} ({} artifact{})",
-        copies.len(),
-        if copies.len() == 1 { "" } else { "s" }
-    ));
+    say(&format!("     Signing in memory: receipt, {SUMS} ({})", plural(copies.len(), "artifact")));
     let signature = ready.signing.sign(&bytes, RECEIPT_NAMESPACE, Some(end), &stopped)?;
 
     let terms = Terms {

@@ -13,7 +13,7 @@ use crate::event::TaskRecord;
 use crate::receipt::statement::{Predicate, Receipt};
 use crate::repo::Repo;
 use crate::report::timeline::Needs;
-use crate::report::{html, junit, trace};
+use crate::report::{html, junit, plural, trace};
 use crate::suite::Suite;
 use crate::sys;
 use crate::verdict::Exit;
@@ -43,7 +43,7 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     };
     let output = request.output.clone().unwrap_or_else(|| repo.root.join(OUTPUT));
     write(&output, &html::page(&receipts, needs(&repo, newest).as_ref()))?;
-    let runs = if receipts.len() == 1 { "1 run".to_owned() } else { format!("{} runs", receipts.len()) };
+    let runs = plural(receipts.len(), "run");
     say(&format!("      Report {} ({runs}, the newest {})", output.display(), newest.predicate.run.as_str()));
     if let Some(path) = &request.trace {
         write(path, &trace::trace(newest))?;

@@ -31,7 +31,6 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 #[must_use = "the lock is free again once this is dropped"]
 #[derive(Debug)]
 pub struct HeldLock {
-    port: u16,
     // `None` only while it is dropped.
     listener: Option<Arc<Socket>>,
     claim: Arc<Mutex<Claim>>,
@@ -48,12 +47,7 @@ impl HeldLock {
         // The Rust part of the stack needs little, and the memory of a holder is what delays its death.
         let thread = thread::Builder::new().name(format!("lock-{port}")).stack_size(256 * 1024);
         let server = thread.spawn(move || serve(socket, &says, &ring))?;
-        Ok(Self { port, listener: Some(listener), claim, bell: Some(bell), server: Some(server) })
-    }
-
-    /// The port.
-    pub fn port(&self) -> u16 {
-        self.port
+        Ok(Self { listener: Some(listener), claim, bell: Some(bell), server: Some(server) })
     }
 
     /// Changes what is told to those who ask from now on.

@@ -26,7 +26,7 @@ use crate::verdict::{Exit, Stop};
 
 use banner::{Asking, Claim};
 pub use holder::HeldLock;
-pub use port::{PortError, Ports};
+pub use port::Ports;
 use wait::{Failure, News, Step, Stranger, Wait};
 use waiter::Hands;
 pub use waiter::StopAsked;

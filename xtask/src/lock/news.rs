@@ -107,6 +107,12 @@ pub fn since(claim: &Claim, now_ms: u64) -> String {
     claim.since_ms.map(|since| format!(" since {}", utc_when(since, now_ms))).unwrap_or_default()
 }
 
+/// `; free at 14:30:10 at the latest`, where the holder says it.
+pub fn free(claim: &Claim, now_ms: u64) -> String {
+    let free = claim.free_at_ms.map(|free| format!("; free at {} at the latest", utc_when(free, now_ms)));
+    free.unwrap_or_default()
+}
+
 /// `; 9 of 13 tasks done`, where the holder says it.
 pub fn progress(claim: &Claim) -> String {
     match (claim.queued, claim.done, claim.tasks) {
@@ -125,15 +131,12 @@ pub fn ahead(claim: &Claim, now_ms: u64) -> Option<String> {
 }
 
 fn until(claim: &Claim, scene: &Scene) -> String {
-    let Some(free) = claim.free_at_ms else { return String::new() };
-    let at = utc_when(free, scene.wall_ms);
-    if free > scene.end_ms {
-        format!(
-            "; free at {at} at the latest, which is after your budget ends at {}",
-            utc_when(scene.end_ms, scene.wall_ms)
-        )
-    } else {
-        format!("; free at {at} at the latest")
+    let free = free(claim, scene.wall_ms);
+    match claim.free_at_ms {
+        Some(at) if at > scene.end_ms => {
+            format!("{free}, which is after your budget ends at {}", utc_when(scene.end_ms, scene.wall_ms))
+        }
+        _ => free,
     }
 }
 
@@ -147,8 +150,7 @@ pub fn spent(scene: &Scene, holder: Option<&Claim>, behind: &[(&Claim, Duration)
     }];
     if let Some(claim) = holder {
         let who = Some(who(claim)).filter(|who| !who.is_empty()).unwrap_or_else(|| "says nothing of itself".to_owned());
-        let free = claim.free_at_ms.map(|free| format!("; free at {} at the latest", utc_when(free, scene.wall_ms)));
-        lines.push(format!("holder    {who}{}{}", since(claim, scene.wall_ms), free.unwrap_or_default()));
+        lines.push(format!("holder    {who}{}{}", since(claim, scene.wall_ms), free(claim, scene.wall_ms)));
         lines.extend(elsewhere(claim, scope).map(|note| format!("note      {note}")));
     }
     if behind.len() > 1 {

@@ -11,7 +11,6 @@ use crate::lock::wait::{Failure, LOOK, News, Step, Wait};
 use crate::lock::waiter::{Hands, StopAsked};
 use crate::lock::{Scope, news};
 use crate::sys;
-use crate::time::utc_when;
 
 /// What is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,9 +43,8 @@ impl State {
         match self {
             Self::Free => vec!["free".to_owned()],
             Self::Held { holder } => {
-                let free = holder.free_at_ms.map(|at| format!("; free at {} at the latest", utc_when(at, now_ms)));
                 let (since, by, progress) = (news::since(holder, now_ms), news::by(holder), news::progress(holder));
-                let mut lines = vec![format!("held{since}{by}{progress}{}", free.unwrap_or_default())];
+                let mut lines = vec![format!("held{since}{by}{progress}{}", news::free(holder, now_ms))];
                 lines.extend(news::elsewhere(holder, &scope.to_string()));
                 lines.extend(holder.command.iter().map(|command| format!("runs     {command}")));
                 lines.extend(holder.folder.iter().map(|folder| format!("in       {folder}")));

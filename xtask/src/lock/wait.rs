@@ -202,11 +202,6 @@ impl Wait {
         }
     }
 
-    /// When the budget ends.
-    pub fn end(&self) -> Moment {
-        self.end
-    }
-
     /// The holder last heard of, if one was.
     pub fn holder(&self) -> Option<&Claim> {
         self.holder.as_ref()

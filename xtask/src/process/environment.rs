@@ -142,11 +142,6 @@ impl Environment {
         self
     }
 
-    /// The value of a variable.
-    pub fn get(&self, name: &str) -> Option<&OsStr> {
-        self.0.get(OsStr::new(name)).map(OsString::as_os_str)
-    }
-
     /// Every variable, by name.
     pub fn into_vec(self) -> Vec<(OsString, OsString)> {
         self.0.into_iter().collect()

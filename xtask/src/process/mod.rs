@@ -13,8 +13,8 @@ pub mod table;
 pub mod tree;
 
 pub use family::{Gone, Owner};
-pub use sweep::{Survivor, Swept};
-pub use tree::{Doing, Output, ProcessTree, Spawn};
+pub use sweep::Survivor;
+pub use tree::{Output, ProcessTree, Spawn};
 
 /// The variable that says whose a process is: `RUN/LABEL`, a run inside a run appends its own with a `:` between.
 pub const MARK: &str = "XTASK_MARK";

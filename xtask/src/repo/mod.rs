@@ -99,7 +99,7 @@ impl Repo {
             bail!("{name:?} is no name of a revision");
         }
         let asked = names.join("\n") + "\n";
-        let out = self.git(&["cat-file", "--batch"], asked.as_bytes())?;
+        let out = self.ask(&["cat-file", "--batch"], asked.as_bytes(), &[0])?;
         let mut rest = &out[..];
         names.iter().map(|name| next_object(&mut rest).with_context(|| format!("git's answer for {name}"))).collect()
     }
@@ -107,13 +107,13 @@ impl Repo {
     /// The object that the tag of exactly this name is for, or is. A revision would be more than that: `v1^0`, or what
     /// `git describe` prints.
     pub fn tag(&self, name: &str) -> Option<String> {
-        self.git(&["show-ref", "--verify", "--hash", &format!("refs/tags/{name}")], b"").ok().map(|id| line(&id))
+        self.git(&["show-ref", "--verify", "--hash", &format!("refs/tags/{name}")]).ok().map(|id| line(&id))
     }
 
     /// Which of these paths, relative to the root, git tracks.
     pub fn tracked(&self, paths: &[&str]) -> anyhow::Result<Vec<String>> {
         let list = ["--literal-pathspecs", "ls-files", "-z", "--"];
-        let out = self.git(&[&list[..], paths].concat(), b"")?;
+        let out = self.git(&[&list[..], paths].concat())?;
         let names = out.split(|&b| b == 0).filter(|name| !name.is_empty());
         Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
     }
@@ -121,15 +121,15 @@ impl Repo {
     /// Whether `old` is `new` or one of its ancestors, and how many commits `new` is ahead.
     pub fn commits_between(&self, old: &str, new: &str) -> Option<u64> {
         let range = format!("{old}..{new}");
-        self.git(&["merge-base", "--is-ancestor", old, new], b"").ok()?;
-        let count = self.git(&["rev-list", "--count", &range, "--"], b"").ok()?;
+        self.git(&["merge-base", "--is-ancestor", old, new]).ok()?;
+        let count = self.git(&["rev-list", "--count", &range, "--"]).ok()?;
         String::from_utf8_lossy(&count).trim().parse().ok()
     }
 
     /// The newest tag before HEAD or on it, other than `tag`.
     pub fn previous_tag(&self, tag: &str) -> Option<String> {
         let exclude = format!("--exclude={tag}");
-        let found = self.git(&["describe", "--tags", "--abbrev=0", &exclude, "HEAD"], b"").ok()?;
+        let found = self.git(&["describe", "--tags", "--abbrev=0", &exclude, "HEAD"]).ok()?;
         Some(String::from_utf8_lossy(&found).trim().to_owned())
     }
 
@@ -143,11 +143,11 @@ impl Repo {
     }
 
     /// A short question: what git printed. Errors with what it complained about.
-    pub fn git(&self, args: &[&str], stdin: &[u8]) -> anyhow::Result<Vec<u8>> {
-        self.ask(args, stdin, &[0])
+    pub fn git(&self, args: &[&str]) -> anyhow::Result<Vec<u8>> {
+        self.ask(args, b"", &[0])
     }
 
-    // The same, where other exit codes are answers too.
+    // The same with something to read, and where other exit codes are answers too.
     fn ask(&self, args: &[&str], stdin: &[u8], fine: &[i32]) -> anyhow::Result<Vec<u8>> {
         let sh = Shell::new()?;
         sh.change_dir(&self.root);

@@ -121,7 +121,7 @@ impl Repo {
 
     // Those that are checked out.
     fn submodules(&self) -> anyhow::Result<Vec<(PathBuf, Self)>> {
-        let listed = self.git(&["ls-files", "-z", "--stage"], b"")?;
+        let listed = self.git(&["ls-files", "-z", "--stage"])?;
         let gitlinks = listed.split(|&b| b == 0).filter(|entry| entry.starts_with(b"160000 "));
         let path = |entry: &[u8]| Some(entry[entry.iter().position(|&b| b == b'\t')? + 1..].to_vec());
         let paths = gitlinks.filter_map(path).map(|path| PathBuf::from(OsStr::from_bytes(&path)));
@@ -129,7 +129,7 @@ impl Repo {
     }
 
     fn paths(&self, args: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
-        let out = self.git(args, b"")?;
+        let out = self.git(args)?;
         let paths = out.split(|&b| b == 0).filter(|path| !path.is_empty());
         Ok(paths.map(|path| OsStr::from_bytes(path).into()).collect())
     }

@@ -287,7 +287,7 @@ pub(super) fn slow(row: &super::Row, took: Duration, limit: Duration) -> String 
 }
 
 /// `1 task`, `13 tasks`, `3 processes`.
-pub(super) fn plural(count: usize, noun: &str) -> String {
+pub fn plural(count: usize, noun: &str) -> String {
     let ending = match (count, noun.ends_with('s')) {
         (1, _) => "",
         (_, true) => "es",

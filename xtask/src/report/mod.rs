@@ -20,7 +20,7 @@ pub mod trace;
 
 use std::time::Duration;
 
-pub use lines::HEARTBEAT;
+pub use lines::{HEARTBEAT, plural};
 pub use screen::{FRAME, Screen, Size};
 
 use pen::{Pen, Tone};

@@ -238,7 +238,7 @@ impl Layout<'_> {
     fn reset(&self) -> anyhow::Result<()> {
         let git = |args: &[&str]| {
             let repo = crate::repo::Repo::find(self.clone)?;
-            repo.git(args, b"")
+            repo.git(args)
         };
         git(&["reset", "--quiet", "--hard"])?;
         git(&["clean", "--quiet", "-d", "--force", "-x"])?;

@@ -64,7 +64,7 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     // Large files behind filters are not needed to try things.
     let quick =
         ["-c", "filter.lfs.smudge=", "-c", "filter.lfs.required=false", "clone", "--quiet", "--shared", ".", place];
-    target.git(&quick, b"")?;
+    target.git(&quick)?;
     let cargo = Cargo::new()?;
     let around = cargo.around(&target.root).context("cargo cannot read the repository where it lies")?;
     let layout = Layout { clone: &clone, tracked: &tracked, cargo, around };
@@ -140,7 +140,7 @@ impl Source {
         let advice = "commit them first, because the copy says which commit it is of";
         clean(&repo, &parts, advice)?;
         let commit = repo.head.clone().context("this repository has no commit yet")?;
-        let url = repo.git(&["remote", "get-url", "origin"], b"").ok();
+        let url = repo.git(&["remote", "get-url", "origin"]).ok();
         let url = url.map(|url| without_secrets(String::from_utf8_lossy(&url).trim()));
         let folder = repo.root.file_name().map(|name| name.to_string_lossy().into_owned());
         let from = url.or(folder).unwrap_or_default();
@@ -225,7 +225,7 @@ fn first_time(source: &Source, layout: &Layout<'_>, member: bool) -> anyhow::Res
         left.extend(Some(lock).filter(|lock| !found.below && !found.files.contains(lock)));
     }
     let clone = Repo::find(layout.clone)?;
-    let seen = left.iter().filter(|path| clone.git(&["check-ignore", "--quiet", path], b"").is_err());
+    let seen = left.iter().filter(|path| clone.git(&["check-ignore", "--quiet", path]).is_err());
     let more: String = seen.map(|path| format!("/{}\n", path.trim_end_matches('/'))).collect();
     if !more.is_empty() {
         let old = read_text(".gitignore").unwrap_or_default();
@@ -266,7 +266,7 @@ fn recipe(path: &str, text: &str, ours: &RunLimits, theirs: &RunLimits) -> anyho
 // Refuses where the repository would not keep what it gets.
 fn kept_by_git(clone: &Path, changes: &Changes) -> anyhow::Result<()> {
     write(clone, changes)?;
-    let ignored = Repo::find(clone)?.git(&["ls-files", "-z", "--others", "--ignored", "--exclude-standard"], b"")?;
+    let ignored = Repo::find(clone)?.git(&["ls-files", "-z", "--others", "--ignored", "--exclude-standard"])?;
     let ignored: Vec<String> = names(&ignored).into_iter().filter(|path| changes.contains_key(path)).collect();
     ensure!(
         ignored.is_empty(),
@@ -294,7 +294,7 @@ fn write(root: &Path, changes: &Changes) -> anyhow::Result<()> {
 }
 
 fn clean(repo: &Repo, below: &[&str], advice: &str) -> anyhow::Result<()> {
-    let status = repo.git(&[&["status", "--porcelain", "-z", "--untracked-files=all", "--"], below].concat(), b"")?;
+    let status = repo.git(&[&["status", "--porcelain", "-z", "--untracked-files=all", "--"], below].concat())?;
     let changed: Vec<String> = names(&status).iter().map(|entry| entry.get(3..).unwrap_or(entry).to_owned()).collect();
     let root = repo.root.display();
     ensure!(changed.is_empty(), "{root} has uncommitted changes ({}): {advice}", few(&changed));
@@ -302,7 +302,7 @@ fn clean(repo: &Repo, below: &[&str], advice: &str) -> anyhow::Result<()> {
 }
 
 fn tracked(repo: &Repo) -> anyhow::Result<BTreeSet<String>> {
-    Ok(names(&repo.git(&["ls-files", "-z"], b"")?).into_iter().collect())
+    Ok(names(&repo.git(&["ls-files", "-z"])?).into_iter().collect())
 }
 
 fn names(bytes: &[u8]) -> Vec<String> {

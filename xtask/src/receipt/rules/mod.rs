@@ -31,12 +31,10 @@ pub struct Reason {
     pub facts: Map<String, Value>,
 }
 
-/// One rule: its id, the group it belongs to, and how it is judged.
+/// One rule: its id, and how it is judged.
 pub struct Rule {
     /// Its id, the `code` of its reasons.
     pub id: &'static str,
-    /// `bytes`, `who`, `what`, `suite`, `time`, `result` or `artifacts`.
-    pub group: &'static str,
     judge: Judge,
 }
 
@@ -101,70 +99,77 @@ pub struct Baseline {
 
 /// The rules, in the order in which reasons are given.
 pub const RULES: &[Rule] = &[
-    bytes("receipt-file", "bytes", who::receipt_file),
-    bytes("receipt-form", "bytes", who::receipt_form),
-    seal("signature-missing", "bytes", who::signature_missing),
-    seal("signature-form", "bytes", who::signature_form),
-    seal("signature-wrong", "bytes", who::signature_wrong),
-    seal("signers-file", "who", who::signers_file),
-    seal("revoked-file", "who", who::revoked_file),
-    seal("signer-unknown", "who", who::signer_unknown),
-    seal("signer-namespace", "who", who::signer_namespace),
-    seal("signer-not-valid", "who", who::signer_not_valid),
-    seal("signer-revoked", "who", who::signer_revoked),
-    rule("signer-role", "who", who::signer_role),
-    rule("caller", "who", who::caller),
-    rule("statement-type", "what", run::statement_type),
-    rule("predicate-type", "what", run::predicate_type),
-    rule("commit-mismatch", "what", run::commit_mismatch),
-    rule("tree-mismatch", "what", run::tree_mismatch),
-    rule("tree-dirty", "what", run::tree_dirty),
-    rule("tree-changed", "what", run::tree_changed),
-    rule("partial", "what", run::partial),
-    rule("ports", "what", run::ports),
-    rule("suite-unreadable", "suite", suite::unreadable),
-    rule("suite-changed", "suite", suite::changed),
-    rule("task-missing", "suite", suite::task_missing),
-    rule("task-extra", "suite", suite::task_extra),
-    rule("task-twice", "suite", suite::task_twice),
-    rule("task-command", "suite", suite::task_command),
-    rule("task-limit", "suite", suite::task_limit),
-    rule("task-weight", "suite", suite::task_weight),
-    rule("run-limit", "suite", suite::run_limit),
-    rule("services", "suite", suite::services),
-    rule("baseline-unreadable", "suite", suite::baseline_unreadable),
-    rule("task-dropped", "suite", suite::task_dropped),
-    rule("limit-raised", "suite", suite::limit_raised),
-    rule("signer-added", "suite", suite::signer_added),
-    rule("queue-budget", "time", run::queue_budget),
-    rule("run-deadline", "time", run::run_deadline),
-    rule("task-deadline", "time", run::task_deadline),
-    rule("clock-order", "time", run::clock_order),
-    rule("clock-drift", "time", run::clock_drift),
-    rule("too-old", "time", run::too_old),
-    rule("from-future", "time", run::from_future),
-    rule("task-verdict", "result", run::task_verdict),
-    rule("leftovers", "result", run::leftovers),
-    rule("result", "result", run::result),
-    rule("artifact-name", "artifacts", run::artifact_name),
-    rule("artifact-undeclared", "artifacts", suite::artifact_undeclared),
-    rule("artifact-omitted", "artifacts", suite::artifact_omitted),
-    rule("artifact-missing", "artifacts", run::artifact_missing),
-    rule("artifact-unlisted", "artifacts", run::artifact_unlisted),
-    rule("artifact-digest", "artifacts", run::artifact_digest),
-    rule("sums", "artifacts", run::sums),
+    // Bytes.
+    bytes("receipt-file", who::receipt_file),
+    bytes("receipt-form", who::receipt_form),
+    seal("signature-missing", who::signature_missing),
+    seal("signature-form", who::signature_form),
+    seal("signature-wrong", who::signature_wrong),
+    // Who.
+    seal("signers-file", who::signers_file),
+    seal("revoked-file", who::revoked_file),
+    seal("signer-unknown", who::signer_unknown),
+    seal("signer-namespace", who::signer_namespace),
+    seal("signer-not-valid", who::signer_not_valid),
+    seal("signer-revoked", who::signer_revoked),
+    rule("signer-role", who::signer_role),
+    rule("caller", who::caller),
+    // What.
+    rule("statement-type", run::statement_type),
+    rule("predicate-type", run::predicate_type),
+    rule("commit-mismatch", run::commit_mismatch),
+    rule("tree-mismatch", run::tree_mismatch),
+    rule("tree-dirty", run::tree_dirty),
+    rule("tree-changed", run::tree_changed),
+    rule("partial", run::partial),
+    rule("ports", run::ports),
+    // Suite.
+    rule("suite-unreadable", suite::unreadable),
+    rule("suite-changed", suite::changed),
+    rule("task-missing", suite::task_missing),
+    rule("task-extra", suite::task_extra),
+    rule("task-twice", suite::task_twice),
+    rule("task-command", suite::task_command),
+    rule("task-limit", suite::task_limit),
+    rule("task-weight", suite::task_weight),
+    rule("run-limit", suite::run_limit),
+    rule("services", suite::services),
+    rule("baseline-unreadable", suite::baseline_unreadable),
+    rule("task-dropped", suite::task_dropped),
+    rule("limit-raised", suite::limit_raised),
+    rule("signer-added", suite::signer_added),
+    // Time.
+    rule("queue-budget", run::queue_budget),
+    rule("run-deadline", run::run_deadline),
+    rule("task-deadline", run::task_deadline),
+    rule("clock-order", run::clock_order),
+    rule("clock-drift", run::clock_drift),
+    rule("too-old", run::too_old),
+    rule("from-future", run::from_future),
+    // Result.
+    rule("task-verdict", run::task_verdict),
+    rule("leftovers", run::leftovers),
+    rule("result", run::result),
+    // Artifacts.
+    rule("artifact-name", run::artifact_name),
+    rule("artifact-undeclared", suite::artifact_undeclared),
+    rule("artifact-omitted", suite::artifact_omitted),
+    rule("artifact-missing", run::artifact_missing),
+    rule("artifact-unlisted", run::artifact_unlisted),
+    rule("artifact-digest", run::artifact_digest),
+    rule("sums", run::sums),
 ];
 
-const fn bytes(id: &'static str, group: &'static str, judge: fn(&ParseError, &mut Refusals)) -> Rule {
-    Rule { id, group, judge: Judge::Bytes(judge) }
+const fn bytes(id: &'static str, judge: fn(&ParseError, &mut Refusals)) -> Rule {
+    Rule { id, judge: Judge::Bytes(judge) }
 }
 
-const fn seal(id: &'static str, group: &'static str, judge: fn(&Seal, &mut Refusals)) -> Rule {
-    Rule { id, group, judge: Judge::Seal(judge) }
+const fn seal(id: &'static str, judge: fn(&Seal, &mut Refusals)) -> Rule {
+    Rule { id, judge: Judge::Seal(judge) }
 }
 
-const fn rule(id: &'static str, group: &'static str, judge: fn(&Receipt, &Gate, &mut Refusals)) -> Rule {
-    Rule { id, group, judge: Judge::Receipt(judge) }
+const fn rule(id: &'static str, judge: fn(&Receipt, &Gate, &mut Refusals)) -> Rule {
+    Rule { id, judge: Judge::Receipt(judge) }
 }
 
 /// Judges by every rule. Accepted if there is no reason.
