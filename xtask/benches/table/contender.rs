@@ -17,6 +17,8 @@ use crate::world::{Folder, Ports};
 const ROLE: &str = "XTASK_BENCH_ROLE";
 const ASKED: &str = "XTASK_BENCH_ASKED";
 
+const GAVE_UP: &str = "gave-up";
+
 pub const XTASK: &str = "xtask";
 pub const FLOCK_2: &str = "flock(2)";
 pub const FLOCK_1: &str = "flock(1)";
@@ -52,7 +54,11 @@ impl Place {
         again(&role).spawn().expect("this program starts once more")
     }
 
+    /// What has happened so far. Panics once a waiter gave up.
     pub fn entries(&self) -> Vec<Entry> {
+        if let Ok(why) = std::fs::read_to_string(self.folder.path().join(GAVE_UP)) {
+            panic!("a waiter gave up: {why}");
+        }
         let bytes = std::fs::read(self.folder.path().join("log")).expect("the log");
         bytes.chunks_exact(32).map(Entry::read).collect()
     }
@@ -122,7 +128,8 @@ pub fn role() {
         let asked = now();
         match peer {
             XTASK => {
-                let mut lock = Some(Caller::new("bench", Duration::from_secs(3600)).acquire(port).expect("the lock"));
+                let lock = Caller::new("bench", Duration::from_secs(3600)).acquire(port);
+                let mut lock = Some(lock.unwrap_or_else(|why| give_up(folder, &why.to_string())));
                 held(asked, now(), &mut || lock = None);
             }
             FLOCK_2 => {
@@ -159,6 +166,12 @@ pub fn role() {
     }
 }
 
+// One that gives up is a fault of the lock: whoever started it says so, once.
+fn give_up(folder: &Path, why: &str) -> ! {
+    std::fs::write(folder.join(GAVE_UP), why).expect("written");
+    std::process::exit(1)
+}
+
 /// What so many hand-overs showed.
 pub struct HandOvers {
     /// Milliseconds, the shortest first.
@@ -173,9 +186,13 @@ impl HandOvers {
     }
 }
 
-/// Long enough for every waiter to be there again.
+/// Long enough for every waiter to be there again: all of them come at every hand-over.
 fn settling(waiters: usize) -> Duration {
-    Duration::from_millis(if waiters > 8 { 40 } else { 10 })
+    Duration::from_millis(match waiters {
+        0..=8 => 10,
+        9..=64 => 40,
+        _ => 250,
+    })
 }
 
 /// Holders let go, one after the other.
@@ -183,20 +200,21 @@ pub fn releases(progress: &Progress, peer: &str, waiters: usize, rounds: usize) 
     let place = Place::new();
     let hold = settling(waiters);
     let _contenders = Contenders((0..=waiters).map(|_| place.start(peer, hold)).collect());
+    // The first turns go to whoever starts first.
+    let steady_from = now() + 100_000_000 + 20_000_000 * waiters as u64;
+    let is_steady = |entry: &&Entry| entry.won >= steady_from;
     let begun = Instant::now();
-    let wanted = rounds + waiters + 2;
     loop {
-        let there = place.entries().len();
-        progress.step(&format!("hand-over, {peer}, {waiters} waiting: {there} of {wanted}"));
-        if there >= wanted || begun.elapsed() > Duration::from_secs(120) {
+        let there = place.entries().iter().filter(is_steady).count();
+        progress.step(&format!("hand-over, {peer}, {waiters} waiting: {there} of {rounds}"));
+        if there > rounds || begun.elapsed() > Duration::from_secs(120) {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     let mut all = place.entries();
     all.sort_by_key(|entry| entry.won);
-    // The first turns go to whoever starts first.
-    let steady = &all[(waiters + 1).min(all.len() / 2)..];
+    let steady = &all[all.partition_point(|entry| entry.won < steady_from)..];
     // Who takes back at once what it has just let go of has handed over nothing.
     let pairs = steady.windows(2).filter(|pair| pair[0].pid != pair[1].pid);
     let latencies = pairs.map(|pair| pair[1].won.saturating_sub(pair[0].released));
@@ -245,6 +263,7 @@ pub fn kills(progress: &Progress, peer: &str, waiters: usize, rounds: usize) -> 
 
 fn hand_overs(nanos: impl Iterator<Item = u64>, all: &[Entry], steady: &[Entry]) -> HandOvers {
     let mut latencies: Vec<f64> = nanos.map(|nanos| nanos as f64 / 1e6).collect();
+    assert!(!latencies.is_empty(), "the lock never went to another process");
     latencies.sort_by(f64::total_cmp);
     let turns = |entry: &Entry| all.iter().filter(|other| other.won > entry.asked && other.won < entry.won).count();
     HandOvers { latencies, most_turns: steady.iter().map(turns).max().unwrap_or(0) }

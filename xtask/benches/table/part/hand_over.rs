@@ -23,7 +23,11 @@ pub fn growth(progress: &Progress, most: usize) -> Vec<Curve> {
     let mut released = curve("release to next holder, p50");
     let mut killed = curve("SIGKILL of the holder to next holder, p50");
     for waiters in [1, 4, 16, 64, 256].into_iter().filter(|waiters| *waiters <= most) {
-        let rounds = if waiters > 16 { 100 } else { 200 };
+        let rounds = match waiters {
+            0..=16 => 200,
+            17..=64 => 100,
+            _ => 50,
+        };
         released.points.push(point(waiters, &[XTASK, FLOCK_2].map(|peer| releases(progress, peer, waiters, rounds))));
         killed.points.push(point(waiters, &[XTASK, FLOCK_2].map(|peer| kills(progress, peer, waiters, rounds / 2))));
     }
