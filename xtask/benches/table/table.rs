@@ -192,6 +192,38 @@ impl Row {
         format!("{}{ours}{aim}{}{verdict}", self.what, if verdict.is_empty() { "" } else { ": " })
     }
 
+    // Ours as the aim counts it, for Markdown.
+    fn ours_text(&self) -> String {
+        self.ours.as_ref().map(|ours| self.ranged(*ours)).unwrap_or_default()
+    }
+
+    fn ranged(&self, spread: Spread) -> String {
+        let show = |value: f64| {
+            let (value, unit) = self.counted(value).unwrap_or((value, self.unit));
+            let sign = if matches!(self.aim, Some(Aim::OverFloor(_))) && value >= 0.0 { "+" } else { "" };
+            format!("{sign}{}", number(value, unit))
+        };
+        match spread.least == spread.most {
+            true => show(spread.median),
+            false => format!("{} ({} to {})", show(spread.median), show(spread.least), show(spread.most)),
+        }
+    }
+
+    fn beside_text(&self) -> String {
+        let floor = self.floor.iter().map(|line| match &line.spread {
+            Ok(spread) => format!("floor ({}) {}", line.name, number(spread.median, self.unit)),
+            Err(why) => format!("floor ({}): {why}", line.name),
+        });
+        let beside = self.beside.iter().map(|line| {
+            let text = match &line.spread {
+                Ok(spread) => format!("{} {}", line.name, self.ranged(*spread)),
+                Err(why) => format!("{}: {why}", line.name),
+            };
+            if line.note.is_empty() { text } else { format!("{text} ({})", line.note) }
+        });
+        floor.chain(beside).collect::<Vec<_>>().join(", ")
+    }
+
     fn cells(&self) -> Vec<[String; COLUMNS]> {
         let mut rows = vec![[
             self.what.clone(),
@@ -238,55 +270,25 @@ fn line_cells(
     }
 }
 
-/// How a cost grows.
+/// How a cost grows: what it is at each size.
 #[derive(Debug, Clone)]
 pub struct Curve {
     pub what: String,
     /// What there is more of, one of it.
     pub of: &'static str,
-    pub unit: Unit,
-    pub points: Vec<Point>,
-}
-
-/// The cost at one size.
-#[derive(Debug, Clone)]
-pub struct Point {
-    pub size: u64,
-    pub ours: Result<Spread, String>,
-    /// The floor first, where there is one.
-    pub beside: Vec<Line>,
-    pub note: String,
-}
-
-impl Point {
-    pub fn new(size: u64, ours: Spread) -> Self {
-        Self { size, ours: Ok(ours), beside: Vec::new(), note: String::new() }
-    }
-
-    pub fn unmeasured(size: u64, why: &str) -> Self {
-        Self { size, ours: Err(format!("not measured: {why}")), beside: Vec::new(), note: String::new() }
-    }
-
-    pub fn beside(mut self, lines: impl IntoIterator<Item = Line>) -> Self {
-        self.beside.extend(lines);
-        self
-    }
-
-    pub fn note(mut self, note: &str) -> Self {
-        note.clone_into(&mut self.note);
-        self
-    }
+    /// Rows without a name of their own, the smallest first.
+    pub points: Vec<(u64, Row)>,
 }
 
 impl Curve {
     /// What one more costs since the last size that was measured: a curve that bends shows there.
     fn slope(&self, at: usize) -> String {
-        let point = &self.points[at];
-        let before = self.points[..at].iter().rev().find_map(|point| Some((point.size, point.ours.as_ref().ok()?)));
-        match (before, &point.ours) {
-            (Some((size, before)), Ok(ours)) if point.size > size => {
-                let more = (ours.median - before.median) / (point.size - size) as f64;
-                match self.unit {
+        let (size, row) = &self.points[at];
+        let before = self.points[..at].iter().rev().find_map(|(size, row)| Some((*size, row.ours.as_ref().ok()?)));
+        match (before, &row.ours) {
+            (Some((less, before)), Ok(ours)) if *size > less => {
+                let more = (ours.median - before.median) / (size - less) as f64;
+                match row.unit {
                     Unit::Ms => format!("{:.1} us", more * 1e3),
                     unit => number(more, unit),
                 }
@@ -296,36 +298,17 @@ impl Curve {
     }
 
     fn cells(&self) -> Vec<[String; COLUMNS]> {
-        let mut rows = Vec::new();
-        for (at, point) in self.points.iter().enumerate() {
-            let name = if at == 0 {
-                format!("{}: {} {}", self.what, point.size, plural(self.of, point.size))
-            } else {
-                format!("… {}", point.size)
+        let at = |at: usize| {
+            let (size, row) = &self.points[at];
+            let mut cells = row.cells();
+            cells[0][0] = match at {
+                0 => format!("{}: {size} {}", self.what, plural(self.of, *size)),
+                _ => format!("… {size}"),
             };
-            let mut row = [
-                name,
-                self.slope(at),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-            ];
-            match &point.ours {
-                Ok(ours) => {
-                    row[2..5].clone_from_slice(&spread(*ours, self.unit));
-                    row[7].clone_from(&point.note);
-                }
-                Err(why) => row[7].clone_from(why),
-            }
-            rows.push(row);
-            for line in &point.beside {
-                rows.push(line_cells(&line.name, line, self.unit, &|_| String::new(), point.ours.as_ref().ok()));
-            }
-        }
-        rows
+            cells[0][1] = self.slope(at);
+            cells
+        };
+        (0..self.points.len()).flat_map(at).collect()
     }
 }
 
@@ -371,7 +354,7 @@ pub fn text(rows: &[Row], curves: &[Curve]) -> String {
         text += &columns(head, rows.iter().map(Row::cells));
     }
     if !curves.is_empty() {
-        let head = ["how cost grows", "one more costs", "median", "least", "most", "", "of xtask", ""];
+        let head = ["how cost grows", "one more costs", "median", "least", "most", "of the floor", "of xtask", ""];
         let gap = if text.is_empty() { "" } else { "\n" };
         text = text + gap + &columns(head, curves.iter().map(Curve::cells));
     }
@@ -403,61 +386,25 @@ pub fn markdown(rows: &[Row], curves: &[Curve]) -> String {
         text += "| what | aim, at most | xtask | beside it | reached |\n|---|---|---|---|---|\n";
     }
     for row in rows {
-        let show = |value: &Spread| ranged(*value, |value| row.counted(value).unwrap_or((value, row.unit)));
-        let ours = row.ours.as_ref().map(&show).unwrap_or_default();
-        let floor = row.floor.iter().map(|line| match &line.spread {
-            Ok(spread) => format!("floor ({}) {}", line.name, number(spread.median, row.unit)),
-            Err(why) => format!("floor ({}): {why}", line.name),
-        });
-        let beside = floor.chain(row.beside.iter().map(|line| beside(line, &show)));
-        let cells = [row.what.clone(), row.aim_text(), ours, joined(beside), row.verdict()];
-        text += &markdown_line(&cells);
+        text += &markdown_line(&[&row.what, &row.aim_text(), &row.ours_text(), &row.beside_text(), &row.verdict()]);
     }
     if !curves.is_empty() {
         let gap = if text.is_empty() { "" } else { "\n" };
-        text = text + gap + "| how cost grows | of | xtask | one more costs | beside it |\n|---|---|---|---|---|\n";
+        text =
+            text + gap + "| how cost grows | of | xtask | beside it | one more costs |  |\n|---|---|---|---|---|---|\n";
     }
     for curve in curves {
-        let show = |value: &Spread| ranged(*value, |value| (value, curve.unit));
-        for (at, point) in curve.points.iter().enumerate() {
-            let what = if at == 0 { curve.what.clone() } else { String::new() };
-            let ours = match &point.ours {
-                Ok(ours) if point.note.is_empty() => show(ours),
-                Ok(ours) => format!("{}; {}", show(ours), point.note),
-                Err(why) => why.clone(),
-            };
-            let size = format!("{} {}", point.size, plural(curve.of, point.size));
-            let beside = joined(point.beside.iter().map(|line| beside(line, &show)));
-            text += &markdown_line(&[what, size, ours, curve.slope(at), beside]);
+        for (at, (size, row)) in curve.points.iter().enumerate() {
+            let what = if at == 0 { curve.what.as_str() } else { "" };
+            let size = format!("{size} {}", plural(curve.of, *size));
+            let (ours, beside) = (row.ours_text(), row.beside_text());
+            text += &markdown_line(&[what, &size, &ours, &beside, &curve.slope(at), &row.verdict()]);
         }
     }
     text
 }
 
-fn markdown_line(cells: &[String]) -> String {
+fn markdown_line(cells: &[&str]) -> String {
     let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
     format!("| {} |\n", cells.join(" | "))
-}
-
-fn joined(parts: impl Iterator<Item = String>) -> String {
-    parts.collect::<Vec<_>>().join(", ")
-}
-
-fn beside(line: &Line, show: &dyn Fn(&Spread) -> String) -> String {
-    let text = match &line.spread {
-        Ok(spread) => format!("{} {}", line.name, show(spread)),
-        Err(why) => format!("{}: {why}", line.name),
-    };
-    if line.note.is_empty() { text } else { format!("{text} ({})", line.note) }
-}
-
-fn ranged(spread: Spread, counted: impl Fn(f64) -> (f64, Unit)) -> String {
-    let show = |value: f64| {
-        let (value, unit) = counted(value);
-        number(value, unit)
-    };
-    match spread.least == spread.most {
-        true => show(spread.median),
-        false => format!("{} ({} to {})", show(spread.median), show(spread.least), show(spread.most)),
-    }
 }

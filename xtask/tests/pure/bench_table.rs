@@ -7,7 +7,7 @@ mod request;
 mod table;
 
 use request::{Name, Request, parse};
-use table::{Aim, Curve, Line, Point, Row, Spread, Unit, markdown, text};
+use table::{Aim, Curve, Line, Row, Spread, Unit, markdown, text};
 
 fn floor(ms: f64) -> Line {
     Line::new("spawn", Spread::one(ms))
@@ -46,12 +46,13 @@ fn example() -> (Vec<Row>, Vec<Curve>) {
             .beside([Line::new("make", Spread::one(3.0)), Line::missing("ninja", "not installed")]),
         Row::new("kills", Unit::Count).aim(Aim::Every(0.0)).unmeasured("by hand: cargo bench").note("a | b"),
     ];
+    let point = || Row::new("", Unit::Ms);
     let points = vec![
-        Point::new(1, Spread::one(10.0)),
-        Point::unmeasured(10, "too many"),
-        Point::new(101, Spread::one(30.0)).beside([floor(15.0)]),
+        (1, point().ours(Spread::one(10.0)).note("once")),
+        (10, point().unmeasured("too many")),
+        (101, point().ours(Spread::one(30.0)).floor(floor(15.0))),
     ];
-    (rows, vec![Curve { what: "tasks of a run".to_owned(), of: "task", unit: Unit::Ms, points }])
+    (rows, vec![Curve { what: "tasks of a run".to_owned(), of: "task", points }])
 }
 
 #[test]
@@ -65,11 +66,11 @@ a run           floor + 50 ms   42 ms  41 ms  43 ms        +40 ms            yes
   ninja                                                                      not installed
 kills               0, always                                                not measured: by hand: cargo bench; a | b
 
-how cost grows          one more costs  median  least  most  of xtask
-tasks of a run: 1 task                   10 ms
-… 10                                                                   not measured: too many
-… 101                         200.0 us   30 ms
-  spawn                                  15 ms                  0.50x
+how cost grows          one more costs  median  least  most  of the floor  of xtask
+tasks of a run: 1 task                   10 ms                                       once
+… 10                                                                                 not measured: too many
+… 101                         200.0 us   30 ms                      2.00x
+  floor: spawn                           15 ms                      1.00x     0.50x
 ";
     let got = text(&rows, &curves);
     assert_eq!(got, expected, "\n{got}");
@@ -81,14 +82,14 @@ fn the_same_as_markdown() {
     let expected = "\
 | what | aim, at most | xtask | beside it | reached |
 |---|---|---|---|---|
-| a run | floor + 50 ms | 40 ms (39 ms to 41 ms) | floor (spawn) 2 ms, make 1 ms, ninja: not installed | yes |
+| a run | floor + 50 ms | +40 ms (+39 ms to +41 ms) | floor (spawn) 2 ms, make +1 ms, ninja: not installed | yes |
 | kills | 0, always |  |  | not measured: by hand: cargo bench; a \\| b |
 
-| how cost grows | of | xtask | one more costs | beside it |
-|---|---|---|---|---|
-| tasks of a run | 1 task | 10 ms |  |  |
-|  | 10 tasks | not measured: too many |  |  |
-|  | 101 tasks | 30 ms | 200.0 us | spawn 15 ms |
+| how cost grows | of | xtask | beside it | one more costs |  |
+|---|---|---|---|---|---|
+| tasks of a run | 1 task | 10 ms |  |  | once |
+|  | 10 tasks |  |  |  | not measured: too many |
+|  | 101 tasks | 30 ms | floor (spawn) 15 ms | 200.0 us |  |
 ";
     let got = markdown(&rows, &curves);
     assert_eq!(got, expected, "\n{got}");

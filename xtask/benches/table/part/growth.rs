@@ -9,21 +9,26 @@ use crate::part::many::{floor, floor_folder};
 use crate::part::receipt::Tree;
 use crate::peers::{suite, suite_of, trues};
 use crate::progress::Progress;
-use crate::table::{Curve, Point, Unit};
+use crate::table::{Curve, Row, Unit};
 use crate::turns::{Measured, Way, in_turns, rounds as in_rounds, run, run_into, timed};
 use crate::world::World;
 use xtask::name::TaskName;
 use xtask::plan::{Machine, Plan, Planned, Selection, order};
 use xtask::suite::Suite;
 
-fn curve(what: &str, of: &'static str, sizes: &[usize], most: usize, point: impl FnMut(usize) -> Point) -> Curve {
+fn curve(what: &str, of: &'static str, sizes: &[usize], most: usize, mut point: impl FnMut(usize) -> Row) -> Curve {
     let sizes = sizes.iter().copied().filter(|size| *size <= most);
-    Curve { what: what.to_owned(), of, unit: Unit::Ms, points: sizes.map(point).collect() }
+    Curve { what: what.to_owned(), of, points: sizes.map(|size| (size as u64, point(size))).collect() }
 }
 
-/// Ours first, then what stands beside it.
-fn point(size: usize, measured: &[Measured]) -> Point {
-    Point::new(size as u64, measured[0].ms()).beside(measured[1..].iter().map(Measured::line))
+fn point() -> Row {
+    Row::new("", Unit::Ms)
+}
+
+/// Ours, then the floor where there is one.
+fn beside(measured: &[Measured]) -> Row {
+    let floor = measured.get(1).map(Measured::line);
+    Row { floor, ..point().ours(measured[0].ms()) }
 }
 
 /// What the program itself adds to many tasks: the order, and who goes next.
@@ -43,7 +48,7 @@ pub fn simulated(progress: &Progress, most: usize) -> Vec<Curve> {
         let length = |task: usize| plan.tasks[task].usual.expect("known");
         let rounds = if count < 1_000 { 9 } else { 3 };
         let once = || timed(|| _ = order::makespan(&plan, length));
-        Point::new(count as u64, in_rounds(progress, &format!("{count} tasks simulated"), rounds, once))
+        point().ours(in_rounds(progress, &format!("{count} tasks simulated"), rounds, once))
     })]
 }
 
@@ -53,15 +58,15 @@ pub fn tasks(progress: &Progress, most: usize) -> Vec<Curve> {
     let what = "`verify` of tasks `true` on 2 slots, both snapshots included";
     vec![curve(what, "task", &[1, 10, 100, 1_000, 10_000], most, |count| {
         if count > LIMIT {
-            return Point::unmeasured(count as u64, &format!("a suite has {LIMIT} tasks at most"));
+            return point().unmeasured(&format!("a suite has {LIMIT} tasks at most"));
         }
         let world = World::new(&suite_of(&trues(count)));
         let logs = floor_folder(world.folder.path());
         let ways = vec![
             Way::command("verify", || world.command(&["verify"])),
-            Way::here("floor: group and log file each, receipt", || floor(&logs, count)),
+            Way::here("group and log file each, receipt", || floor(&logs, count)),
         ];
-        point(count, &in_turns(progress, if count < 1_000 { 5 } else { 3 }, ways))
+        beside(&in_turns(progress, if count < 1_000 { 5 } else { 3 }, ways))
     })]
 }
 
@@ -80,7 +85,7 @@ pub fn receipts(progress: &Progress, most: usize) -> Vec<Curve> {
             fs::write(folder.join(name), &first).expect("written");
         }
         let ways = vec![Way::command("plan", || world.command(&["plan"]))];
-        point(count, &in_turns(progress, 9, ways))
+        beside(&in_turns(progress, 9, ways))
     })]
 }
 
@@ -90,7 +95,7 @@ pub fn tree(progress: &Progress, most: usize) -> Vec<Curve> {
     vec![curve(what, "file", &[100, 1_000, 10_000, 100_000], most, |count| {
         tree.grow(progress, count);
         let rounds = if count < 100_000 { 5 } else { 3 };
-        Point::new(count as u64, in_rounds(progress, &format!("snapshot of {count} files"), rounds, || tree.snapshot()))
+        point().ours(in_rounds(progress, &format!("snapshot of {count} files"), rounds, || tree.snapshot()))
     })]
 }
 
@@ -108,12 +113,12 @@ pub fn log(progress: &Progress, most: usize) -> Vec<Curve> {
                 let _ = fs::remove_dir_all(world.repo.join("target/xtask-runs"));
                 cost
             }),
-            Way::new("floor: to a file directly", || {
+            Way::new("to a file directly", || {
                 let cost = run_into(&file, Command::new(misbehave()).args(["flood", &bytes]));
                 let _ = fs::remove_file(&file);
                 cost
             }),
         ];
-        point(megabytes, &in_turns(progress, if megabytes < 1_000 { 5 } else { 3 }, ways))
+        beside(&in_turns(progress, if megabytes < 1_000 { 5 } else { 3 }, ways))
     })]
 }

@@ -3,7 +3,7 @@
 use crate::contender::{FLOCK_1, FLOCK_2, HandOvers, POLL, XTASK, kills, releases};
 use crate::peers::is_installed;
 use crate::progress::Progress;
-use crate::table::{Aim, Curve, Line, Point, Row, Spread, Unit};
+use crate::table::{Aim, Curve, Line, Row, Spread, Unit};
 
 pub fn released(progress: &Progress, waiters: usize) -> Vec<Row> {
     let found =
@@ -28,19 +28,20 @@ pub fn growth(progress: &Progress, most: usize) -> Vec<Curve> {
             17..=64 => 100,
             _ => 50,
         };
-        released.points.push(point(waiters, &[XTASK, FLOCK_2].map(|peer| releases(progress, peer, waiters, rounds))));
-        killed.points.push(point(waiters, &[XTASK, FLOCK_2].map(|peer| kills(progress, peer, waiters, rounds / 2))));
+        let released_by = |peer| releases(progress, peer, waiters, rounds);
+        let killed_by = |peer| kills(progress, peer, waiters, rounds / 2);
+        released.points.push((waiters as u64, point([XTASK, FLOCK_2].map(released_by))));
+        killed.points.push((waiters as u64, point([XTASK, FLOCK_2].map(killed_by))));
     }
     vec![released, killed]
 }
 
 fn curve(what: &str) -> Curve {
-    Curve { what: what.to_owned(), of: "waiter", unit: Unit::Ms, points: Vec::new() }
+    Curve { what: what.to_owned(), of: "waiter", points: Vec::new() }
 }
 
-fn point(waiters: usize, [ours, flock]: &[HandOvers; 2]) -> Point {
-    let point = Point::new(waiters as u64, median(ours)).note(&note(ours));
-    point.beside([Line::new(FLOCK_2, median(flock)).note(&note(flock))])
+fn point([ours, flock]: [HandOvers; 2]) -> Row {
+    row("", &[(XTASK, Some(ours)), (FLOCK_2, Some(flock))], &median, &note)
 }
 
 fn all(

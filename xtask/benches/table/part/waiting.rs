@@ -5,27 +5,24 @@ use std::time::{Duration, Instant};
 
 use crate::contender::{Contenders, Place, XTASK};
 use crate::progress::Progress;
-use crate::table::{Aim, Curve, Line, Point, Row, Spread, Unit};
+use crate::table::{Aim, Curve, Line, Row, Spread, Unit};
 use crate::world::until;
 
 pub fn measure(progress: &Progress, seconds: usize) -> Vec<Row> {
-    let cost = cost(progress, 64, seconds);
-    let row = Row::new(&format!("CPU that 64 waiters take in all, for {seconds} s"), Unit::Percent);
-    let holder = Line::new("the holder", cost.holder.share()).note(&cost.holder.note());
-    vec![row.aim(Aim::Median(0.5)).ours(cost.waiters.share()).note(&cost.waiters.note()).beside([holder])]
+    let what = format!("CPU that 64 waiters take in all, for {seconds} s");
+    vec![row(&what, &cost(progress, 64, seconds)).aim(Aim::Median(0.5))]
 }
 
 pub fn growth(progress: &Progress, most: usize) -> Vec<Curve> {
-    // A waiter asks again every 30 s: as long as that is one heartbeat each.
-    let cost = |waiters| cost(progress, waiters, 30);
     let counts = [1, 4, 16, 64, 256].into_iter().filter(|waiters| *waiters <= most);
-    let point = |waiters: usize| {
-        let cost = cost(waiters);
-        let point = Point::new(waiters as u64, cost.waiters.share()).note(&cost.waiters.note());
-        point.beside([Line::new("the holder", cost.holder.share()).note(&cost.holder.note())])
-    };
-    let what = "CPU that all waiters take, for 30 s".to_owned();
-    vec![Curve { what, of: "waiter", unit: Unit::Percent, points: counts.map(point).collect() }]
+    // A waiter asks again every 30 s: as long as that is one heartbeat each.
+    let points = counts.map(|waiters| (waiters as u64, row("", &cost(progress, waiters, 30)))).collect();
+    vec![Curve { what: "CPU that all waiters take, for 30 s".to_owned(), of: "waiter", points }]
+}
+
+fn row(what: &str, cost: &Waited) -> Row {
+    let holder = Line::new("the holder", cost.holder.share()).note(&cost.holder.note());
+    Row::new(what, Unit::Percent).ours(cost.waiters.share()).note(&cost.waiters.note()).beside([holder])
 }
 
 struct Waited {
