@@ -142,12 +142,16 @@ impl Row {
 
     /// Whether the aim is reached; none without an aim or without what to judge it by.
     pub fn reached(&self) -> Option<bool> {
+        let (value, _) = self.judged()?;
+        match self.aim? {
+            Aim::Every(most) | Aim::Median(most) | Aim::OverFloor(most) | Aim::OfFloor(most) => Some(value <= most),
+        }
+    }
+
+    /// The value that the aim is about.
+    fn judged(&self) -> Option<(f64, Unit)> {
         let ours = self.ours.as_ref().ok()?;
-        let (value, most) = match self.aim? {
-            Aim::Every(most) => (ours.most, most),
-            Aim::Median(most) | Aim::OverFloor(most) | Aim::OfFloor(most) => (ours.median, most),
-        };
-        self.counted(value).map(|(value, _)| value <= most)
+        self.counted(if matches!(self.aim, Some(Aim::Every(_))) { ours.most } else { ours.median })
     }
 
     fn verdict(&self) -> String {
@@ -183,10 +187,7 @@ impl Row {
 
     /// One line for who watches, before the table is there.
     pub fn brief(&self) -> String {
-        let ours = self.ours.as_ref().map_or(String::new(), |ours| {
-            let counted = self.counted(ours.median).unwrap_or((ours.median, self.unit));
-            format!(": {}", number(counted.0, counted.1))
-        });
+        let ours = self.judged().map_or(String::new(), |(value, unit)| format!(": {}", number(value, unit)));
         let aim = if self.aim.is_some() { format!(", aim {}", self.aim_text()) } else { String::new() };
         let verdict = self.verdict();
         format!("{}{ours}{aim}{}{verdict}", self.what, if verdict.is_empty() { "" } else { ": " })

@@ -38,6 +38,18 @@ fn without_an_aim_a_measurement_or_a_floor_nothing_is_reached() {
     assert_eq!(row(50.0).aim(Aim::OfFloor(5.0)).floor(Line::missing("spawn", "not installed")).reached(), None);
 }
 
+#[test]
+fn while_it_works_it_says_the_value_that_the_aim_is_about() {
+    let check = |row: Row, text: &str| assert_eq!(row.brief(), text);
+    check(row(50.0), "a run: 50 ms");
+    check(row(50.0).aim(Aim::Every(50.5)), "a run: 51 ms, aim 50.5 ms, always: NO");
+    check(
+        row(50.0).aim(Aim::OfFloor(5.0)).floor(floor(10.0)).note("once"),
+        "a run: 5.00x, aim 5.00x of floor: yes; once",
+    );
+    check(row(50.0).unmeasured("by hand"), "a run: not measured: by hand");
+}
+
 fn example() -> (Vec<Row>, Vec<Curve>) {
     let rows = vec![
         row(42.0)
