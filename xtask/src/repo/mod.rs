@@ -1,4 +1,4 @@
-//! Facts about the git work tree around a folder. It asks git and never writes to the repository.
+//! Facts about the git work tree around a folder. It asks git and changes nothing in the repository.
 
 mod snapshot;
 mod unpinned;

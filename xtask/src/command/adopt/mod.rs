@@ -10,7 +10,7 @@ pub mod starter;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
@@ -319,13 +319,16 @@ fn few(paths: &[String]) -> String {
     paths.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ") + &more
 }
 
-// A temporary folder that goes when this does.
+// A temporary folder that nobody else can look into, gone when this is.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("xtask-adopt-{}-{:08x}", std::process::id(), sys::random()?));
-        fs::create_dir(&path).with_context(|| format!("{} cannot be made", path.display()))?;
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .with_context(|| format!("{} cannot be made", path.display()))?;
         Ok(Self(path))
     }
 }
