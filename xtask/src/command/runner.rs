@@ -186,8 +186,7 @@ impl Runner<'_> {
 
     fn snapshot(&mut self, name: &str, deadline: Moment) -> Option<Snapshot> {
         let folder = self.scratch.path().join(name);
-        let made = fs::create_dir(&folder).map_err(|e| SnapshotError::Failed(e.into()));
-        let snapshot = made.and_then(|()| self.repo.snapshot(&folder, deadline, &|| self.watch.stopped()));
+        let snapshot = self.repo.snapshot(&folder, deadline, &|| self.watch.stopped());
         self.read(snapshot)
     }
 

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -154,8 +154,8 @@ struct Listed {
 }
 
 impl Repo {
-    /// The tree on disk, read anew. `scratch` is an empty folder outside of the repository, for git's own files; another one
-    /// for each snapshot. Every call of git ends by `deadline`, and soon after `stopped` says so; it is asked again and again.
+    /// The tree on disk, read anew. `scratch` is a folder outside of the repository, for git's own files, closed to others and
+    /// made here; another one for each snapshot. Every call of git ends by `deadline`, and soon after `stopped` says so; it is asked again and again.
     pub fn snapshot(
         &self,
         scratch: &Path,
@@ -369,7 +369,8 @@ struct Call {
 
 impl<'a> Git<'a> {
     fn new(repo: &'a Repo, scratch: &'a Path, deadline: Moment, stopped: &'a dyn Fn() -> bool) -> anyhow::Result<Self> {
-        fs::create_dir_all(scratch.join("objects")).with_context(|| format!("making {}", scratch.display()))?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(scratch.join("objects"));
+        made.with_context(|| format!("making {}", scratch.display()))?;
         Ok(Self { repo, scratch, deadline: Instant::now() + deadline.since(sys::now()), stopped })
     }
 

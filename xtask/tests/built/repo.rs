@@ -279,8 +279,10 @@ fn nothing_is_stored_and_nothing_of_the_repository_is_written() {
     };
     let (before, scratch) = (files(&world.repo), Folder::new());
     let repo = Repo::find(&world.repo).unwrap();
-    assert_eq!(repo.snapshot(scratch.path(), sys::now() + PATIENCE, &|| false).unwrap().uncommitted, ["big"]);
+    let place = scratch.path().join("new");
+    assert_eq!(repo.snapshot(&place, sys::now() + PATIENCE, &|| false).unwrap().uncommitted, ["big"]);
     assert_eq!(files(&world.repo), before);
+    assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o77, 0, "its index names every file");
     let out = Command::new("du").arg("-sk").arg(scratch.path()).output().unwrap();
     let size = String::from_utf8(out.stdout).unwrap();
     let size: u64 = size.split_whitespace().next().unwrap().parse().unwrap();
