@@ -1,5 +1,5 @@
-//! The second process of a run: it checks out of the keeper's session, pins the tree, runs the tasks, pins the tree again,
-//! writes the receipt and says how it went.
+//! The second process of a run: it pins the tree, runs the tasks, pins the tree again, writes the receipt and says how it
+//! went.
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
