@@ -31,7 +31,8 @@ pub fn write(
     Ok(path)
 }
 
-/// Writes the signature of the receipt of `run` beside it, in the same way: whole or not at all.
+/// Writes the signature of the receipt of `run` beside it, in the same way: whole or not at all. Errors if there is one
+/// already, or the disk does not take it.
 pub fn write_signature(root: &Path, run: &RunId, bytes: &[u8]) -> anyhow::Result<()> {
     let path = path(root, run).with_extension("json.sig");
     place(root, run, &path, bytes, || None)
@@ -73,7 +74,7 @@ fn place(
     Ok(synced?)
 }
 
-/// Makes a file that was not there, and syncs it.
+/// Makes a file that was not there, and syncs it. Errors if it is there, or the disk does not take it.
 pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
     file.write_all(bytes)?;
@@ -95,7 +96,8 @@ pub fn release_temporary(root: &Path, run: &RunId) -> PathBuf {
 }
 
 /// Removes the oldest receipts but the newest `KEPT`, their signatures, and what runs that died while writing have left.
-/// Only with the worktree lock held: no other run of this checkout is writing then. Folders (of releases) are never touched.
+/// Only with the worktree lock held: no other run of this checkout is writing then. Folders (of releases) are never
+/// touched. Errors with the first that cannot be removed.
 pub fn sweep(root: &Path) -> io::Result<()> {
     let folder = root.join(FOLDER);
     let Ok(entries) = fs::read_dir(&folder) else { return Ok(()) };

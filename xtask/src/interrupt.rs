@@ -116,7 +116,7 @@ impl Wakeups {
         }
     }
 
-    /// Stops this process as Ctrl-Z would have done. Returns when it is told to go on.
+    /// Stops this process as Ctrl-Z would have done. Returns when it is told to go on. Errors if the system refuses.
     pub fn suspend(&self) -> io::Result<()> {
         nix::sys::signal::raise(Signal::SIGSTOP).map_err(Into::into)
     }

@@ -138,7 +138,7 @@ impl Keeper {
         note: &mut dyn FnMut(&str),
         told: &mut Supervised,
     ) -> Result<Exit, String> {
-        self.end_the_dead(note, &mut told.trouble);
+        end_the_dead(note, &mut told.trouble);
         let outer = std::env::var(MARK).ok();
         let mut tree = ProcessTree::new(order.run().clone(), outer.as_deref())?;
         let started = start(&mut tree, locks, order);
@@ -157,18 +157,6 @@ impl Keeper {
         }
         trouble.extend(scratch::remove(order.run()));
         exit.map(|exit| if exit == Exit::Passed && !trouble.is_empty() { Exit::NoVerdict } else { exit })
-    }
-
-    // Runs of this user whose keeper and runner were both killed: their tasks may still be there.
-    fn end_the_dead(&self, note: &mut dyn FnMut(&str), trouble: &mut Vec<String>) {
-        let dead = scratch::dead();
-        let swept = sweep::end_marked(&dead.runs(), sys::now() + SWEEP);
-        if !swept.found.is_empty() {
-            note(&format!("ended what a run that was killed had left: {}", swept.found.join(", ")));
-        }
-        trouble.extend(swept.survivors.iter().map(Survivor::to_string));
-        dead.folders().for_each(service::sweep);
-        dead.remove().iter().for_each(|stuck| note(stuck));
     }
 
     fn watch(
@@ -252,6 +240,18 @@ impl Keeper {
             }
         }
     }
+}
+
+// Runs of this user whose keeper and runner were both killed: their tasks may still be there.
+fn end_the_dead(note: &mut dyn FnMut(&str), trouble: &mut Vec<String>) {
+    let dead = scratch::dead();
+    let swept = sweep::end_marked(&dead.runs(), sys::now() + SWEEP);
+    if !swept.found.is_empty() {
+        note(&format!("ended what a run that was killed had left: {}", swept.found.join(", ")));
+    }
+    trouble.extend(swept.survivors.iter().map(Survivor::to_string));
+    dead.folders().for_each(service::sweep);
+    dead.remove().iter().for_each(|stuck| note(stuck));
 }
 
 // This process's parent, the parent of that, and so on, as far as they can be seen.

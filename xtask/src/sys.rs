@@ -33,7 +33,8 @@ fn read_clock(clock: libc::clockid_t) -> Moment {
     Moment::from_nanos(at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64)
 }
 
-/// This very program, to be started again: also where its file has been replaced by a newer one meanwhile.
+/// This very program, to be started again: also where its file has been replaced by a newer one meanwhile. Errors where
+/// the system does not say which it is.
 pub fn this_program() -> io::Result<std::path::PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }
@@ -48,7 +49,7 @@ pub fn end_by_signals() {
     }
 }
 
-/// Random bits from the kernel.
+/// Random bits from the kernel. Errors if it gives none.
 pub fn random() -> io::Result<u32> {
     let mut bytes = [0; 4];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

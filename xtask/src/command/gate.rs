@@ -165,7 +165,8 @@ pub fn gather(repo: &Repo, terms: &Terms, candidate: &Candidate) -> anyhow::Resu
     Ok((gate, trusted))
 }
 
-/// Has a signature judged by ssh-keygen, where that can add anything to what can be read without it.
+/// Has a signature judged by ssh-keygen, where that can add anything to what can be read without it. Errors if
+/// ssh-keygen cannot be asked.
 pub fn judge_signature(
     receipt: &Result<Vec<u8>, String>,
     signature: &Result<Vec<u8>, String>,
@@ -179,7 +180,7 @@ pub fn judge_signature(
     Ok(judged)
 }
 
-/// What ssh-keygen says of a signature, by every list of revoked keys.
+/// What ssh-keygen says of a signature, by every list of revoked keys. Errors if it cannot be asked.
 pub fn confirm(
     bytes: &[u8],
     signature: &[u8],

@@ -92,7 +92,7 @@ pub fn check(
 
 /// The absolute path of a program that this process may execute. A name without `/` is looked for on `search`, as exec
 /// does it: entries that are no absolute paths are meant from `dir`, in which the program will run; empty ones, which
-/// would mean `dir` itself, are left out. A name with `/` is meant from `dir`.
+/// would mean `dir` itself, are left out. A name with `/` is meant from `dir`. Errors say what is there instead.
 pub fn find(program: impl AsRef<OsStr>, dir: &Path, search: &OsStr) -> Result<PathBuf, String> {
     let program = program.as_ref();
     if program.as_encoded_bytes().contains(&b'/') {

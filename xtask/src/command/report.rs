@@ -59,6 +59,7 @@ pub fn junit(path: Option<&Path>, receipt: &Receipt, tasks: &[TaskRecord]) -> Op
 }
 
 /// Takes away the JUnit XML of an earlier run before a new one begins: where that is killed, nothing speaks for it.
+/// Errors if it cannot be taken away.
 pub fn forget_junit(path: &Path) -> anyhow::Result<()> {
     let forgotten = match fs::symlink_metadata(path) {
         Ok(data) if data.is_file() => fs::remove_file(path),

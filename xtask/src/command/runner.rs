@@ -170,7 +170,7 @@ impl Runner<'_> {
             toolchain: toolchain.wait(),
             xtask: self.program.take().and_then(|hash| hash.join().ok()).unwrap_or_else(this_program),
         };
-        self.conclude(&facts, end)
+        Ok(self.conclude(&facts, end))
     }
 
     // The suite was read before the wait for the locks; what is verified is the tree as it is now.
@@ -270,7 +270,7 @@ impl Runner<'_> {
         Vec::new()
     }
 
-    fn conclude(self, facts: &Facts, end: Moment) -> anyhow::Result<Exit> {
+    fn conclude(self, facts: &Facts, end: Moment) -> Exit {
         let Ready { suite, plan, .. } = self.ready;
         let show = self.show;
         let receipt_at = |show: &Show| build(facts, suite, plan, &show.record, sys::clocks());
@@ -319,7 +319,7 @@ impl Runner<'_> {
         show.on(&finished);
         show.job_summary(&finished);
         hand_over_the_rest(&mut self.watch.lifeline.borrow_mut());
-        Ok(exit)
+        exit
     }
 }
 

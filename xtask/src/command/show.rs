@@ -69,7 +69,7 @@ impl Show {
         }
     }
 
-    fn write(&mut self, pieces: Vec<Piece>) {
+    fn write(&self, pieces: Vec<Piece>) {
         for piece in pieces {
             match piece {
                 Piece::Text(text) => print(To::Stderr, text),

@@ -54,7 +54,8 @@ impl Signing {
         Ok(signing)
     }
 
-    /// Signs by `deadline`; without one, as long as it takes to touch a hardware key. Ends early when `stopped` says so.
+    /// Signs by `deadline`; without one, as long as it takes to touch a hardware key. Ends early when `stopped` says
+    /// so. Errors say why there is no signature.
     pub fn sign(
         &self,
         bytes: &[u8],
@@ -66,7 +67,7 @@ impl Signing {
     }
 
     /// Signs the receipt that a run has written below `root` and writes the signature beside it, unless the gate would not
-    /// accept it. Gives who signed.
+    /// accept it. Gives who signed. Errors say why there is no signature; none is written then.
     pub fn sign_receipt(
         &self,
         root: &Path,

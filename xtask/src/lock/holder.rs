@@ -56,7 +56,7 @@ impl HeldLock {
     }
 
     /// A copy of the listening socket that a child process inherits. Drop it right after the spawn: whoever has it holds
-    /// the lock too.
+    /// the lock too. Errors if there is no descriptor to be had.
     pub fn inheritable(&self) -> io::Result<OwnedFd> {
         let listener = self.listener.as_ref().expect("held until it is dropped");
         let copy = OwnedFd::from(listener.try_clone()?);

@@ -88,7 +88,7 @@ const RANGE_VARIABLE: &str = "XTASK_WORKTREE_PORTS";
 
 impl Ports {
     /// The ports that hold for this process: the machine's, unless `XTASK_LOCK_PORT` or `XTASK_WORKTREE_PORTS`
-    /// (first-last) move them; and the kernel must not hand them out to others.
+    /// (first-last) move them; and the kernel must not hand them out to others. Errors say what to change.
     pub fn from_env() -> Result<Self, PortError> {
         let variable = |name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
         let kernel = |name| fs::read_to_string(Path::new("/proc/sys/net/ipv4").join(name)).unwrap_or_default();
@@ -97,7 +97,8 @@ impl Ports {
         Ok(ports)
     }
 
-    /// From the texts of `XTASK_LOCK_PORT` and `XTASK_WORKTREE_PORTS`, where they are set.
+    /// From the texts of `XTASK_LOCK_PORT` and `XTASK_WORKTREE_PORTS`, where they are set. Errors if one of them is no
+    /// port or range, or they overlap.
     pub fn parse(port: Option<&str>, range: Option<&str>) -> Result<Self, PortError> {
         let mut ports = Self::default();
         let number = |text: &str| text.trim().parse::<u16>().ok().filter(|&port| port != 0);
@@ -175,7 +176,7 @@ pub fn listen(port: u16) -> io::Result<Option<Socket>> {
 }
 
 /// Sees whether the lock could be taken, without taking it: a socket that is bound so and does not listen keeps nobody
-/// from binding and listening. `Ok(None)` means busy.
+/// from binding and listening. `Ok(None)` means busy. Every error but "in use" is an error.
 pub fn probe(port: u16) -> io::Result<Option<Socket>> {
     unless_in_use(bind(port))
 }

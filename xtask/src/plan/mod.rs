@@ -152,7 +152,7 @@ impl Plan {
 }
 
 /// The tasks of the selection, in the order of the suite: those of `only` with all that they need, or all; less what
-/// the profile skips.
+/// the profile skips. Errors with every unknown name, or that nothing is left.
 pub fn select<'s>(suite: &'s Suite, selection: &Selection) -> Result<Vec<&'s Task>, SuiteErrors> {
     let mut errors = Vec::new();
     let mut wrong = |what: String| errors.push(SuiteError { line: None, what });

@@ -18,7 +18,8 @@ const LINE_MAX: usize = 2_000;
 /// A tail is looked for in this many bytes at the end of the log.
 const TAIL_BYTES: u64 = 256 << 10;
 
-/// Makes the folder of a run's logs, in a folder that ignores itself, so that no .gitignore has to know of it.
+/// Makes the folder of a run's logs, in a folder that ignores itself, so that no .gitignore has to know of it. Errors
+/// if it cannot be made.
 pub fn folder(run: &Path) -> io::Result<()> {
     fs::create_dir_all(run)?;
     match run.parent().map(|all| all.join(".gitignore")) {
@@ -28,7 +29,8 @@ pub fn folder(run: &Path) -> io::Result<()> {
 }
 
 /// Makes the log, empty. The first file is for the task, for appending: two processes of a task never write over each
-/// other. The second is for whoever looks at it, also where a task removes the folder (`cargo clean`).
+/// other. The second is for whoever looks at it, also where a task removes the folder (`cargo clean`). Errors if it
+/// cannot be made.
 pub fn create(path: &Path) -> io::Result<(File, File)> {
     let open = || OpenOptions::new().read(true).append(true).create(true).open(path);
     let first = match (open(), path.parent()) {
@@ -52,7 +54,7 @@ pub fn look_again(size: u64, limit: u64) -> Duration {
     left.clamp(Duration::from_millis(5), Duration::from_millis(250))
 }
 
-/// Cuts the log off at `limit` bytes, once nothing writes to it any more.
+/// Cuts the log off at `limit` bytes, once nothing writes to it any more. Errors if that is refused.
 pub fn cut(log: &File, limit: u64) -> io::Result<()> {
     if size(log) > limit { log.set_len(limit) } else { Ok(()) }
 }
@@ -66,7 +68,7 @@ pub struct Tail {
     pub total: u64,
 }
 
-/// The last `count` lines. Memory does not grow with the log.
+/// The last `count` lines. Memory does not grow with the log. Errors if it cannot be read.
 pub fn tail(log: &File, count: usize) -> io::Result<Tail> {
     let begin = log.metadata()?.len().saturating_sub(TAIL_BYTES);
     let mut reader = BufReader::with_capacity(64 << 10, log);

@@ -39,7 +39,7 @@ impl Starter {
         affinity::pin(self.id, cpus)
     }
 
-    /// Starts a command, as `duct::Expression::start` does.
+    /// Starts a command, as `duct::Expression::start` does. Errors also where the thread is gone.
     pub fn start(&self, command: duct::Expression) -> io::Result<duct::Handle> {
         self.work.send(command).map_err(|_| io::ErrorKind::BrokenPipe)?;
         self.started.recv().map_err(|_| io::ErrorKind::BrokenPipe)?

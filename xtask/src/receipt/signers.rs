@@ -215,7 +215,8 @@ pub struct Signature {
     pub namespace: String,
 }
 
-/// Reads a signature file: exactly one armor block and nothing else, since ssh-keygen ignores whatever stands behind it.
+/// Reads a signature file: exactly one armor block and nothing else, since ssh-keygen ignores whatever stands behind
+/// it. Errors say what it is instead.
 pub fn parse_signature(bytes: &[u8]) -> Result<Signature, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
     if text.len() > SIGNATURE_MAX {

@@ -369,7 +369,7 @@ impl Receipt {
         bytes
     }
 
-    /// The receipt that was written as exactly these bytes.
+    /// The receipt that was written as exactly these bytes. Errors say why they are none.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         if bytes.len() > MAX_BYTES {
             return Err(ParseError::TooLong);

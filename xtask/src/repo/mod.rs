@@ -93,7 +93,7 @@ impl Repo {
     }
 
     /// The objects of these names (`HEAD`, `v1^{commit}`, `REV:path`), in order; none where a name means nothing. Replace refs
-    /// do not count. One process, whatever the number.
+    /// do not count. One process, whatever the number. Errors for what cannot be a name, and where git does not answer.
     pub fn objects(&self, names: &[&str]) -> anyhow::Result<Vec<Option<Object>>> {
         if let Some(name) = names.iter().find(|name| name.contains(['\n', '\0']) || name.starts_with('-')) {
             bail!("{name:?} is no name of a revision");
@@ -110,7 +110,7 @@ impl Repo {
         self.git(&["show-ref", "--verify", "--hash", &format!("refs/tags/{name}")]).ok().map(|id| line(&id))
     }
 
-    /// Which of these paths, relative to the root, git tracks.
+    /// Which of these paths, relative to the root, git tracks. Errors where git does not answer.
     pub fn tracked(&self, paths: &[&str]) -> anyhow::Result<Vec<String>> {
         let list = ["--literal-pathspecs", "ls-files", "-z", "--"];
         let out = self.git(&[&list[..], paths].concat())?;

@@ -155,7 +155,8 @@ struct Listed {
 
 impl Repo {
     /// The tree on disk, read anew. `scratch` is a folder outside of the repository, for git's own files, closed to others and
-    /// made here; another one for each snapshot. Every call of git ends by `deadline`, and soon after `stopped` says so; it is asked again and again.
+    /// made here; another one for each snapshot. Every call of git ends by `deadline`, and soon after `stopped` says
+    /// so; it is asked again and again. Errors say whether it was too late, was stopped, or what is in the way.
     pub fn snapshot(
         &self,
         scratch: &Path,

@@ -19,7 +19,8 @@ const LFS_FILTERS: [&str; 3] = ["git-lfs clean -- %f", "git-lfs filter-process",
 
 impl Repo {
     /// One line each for whatever the files on disk may be without another tree id: submodules with changes, pointers of LFS in
-    /// place of files, attributes and filters that only this clone has. `scratch`, `deadline` and `stopped` as for a snapshot.
+    /// place of files, attributes and filters that only this clone has. `scratch`, `deadline` and `stopped` as for a
+    /// snapshot. Errors as for that.
     pub fn unpinned(
         &self,
         scratch: &Path,
@@ -90,7 +91,7 @@ impl Repo {
     }
 
     /// One line for each file `.gitignore` that is not committed and ignored by none that is: it hides files, itself included,
-    /// from whoever asks what is not committed. `but` is one that may.
+    /// from whoever asks what is not committed. `but` is one that may. Errors where git does not answer.
     pub fn hidden(&self, but: &Path) -> anyhow::Result<Vec<String>> {
         let others = self.paths(&["ls-files", "-z", "--others", "--", ":(glob)**/.gitignore"])?;
         let known = self.paths(&["ls-files", "-z", "--", ":(glob)**/.gitignore"])?;

@@ -166,7 +166,7 @@ fn usual(plan: &Plan) -> Duration {
 
 fn row(suite: &Suite, plan: &Plan, planned: &Planned) -> Option<[String; 6]> {
     let task = suite.task(&planned.name)?;
-    let names = |names: &[Name]| names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+    let names = |names: &[Name]| names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
     let after = match (task.needs.is_empty(), task.services.is_empty()) {
         (true, true) => "-".to_owned(),
         (false, true) => names(&task.needs),
@@ -256,8 +256,8 @@ fn task_line<'a>(planned: &Planned, task: &'a Task) -> TaskLine<'a> {
         slots: planned.slots,
         deadline_ms: millis(planned.deadline),
         usual_ms: planned.usual.map(millis),
-        needs: task.needs.iter().map(|name| name.as_str()).collect(),
-        services: task.services.iter().map(|name| name.as_str()).collect(),
-        mutex: task.mutex.as_ref().map(|name| name.as_str()),
+        needs: task.needs.iter().map(Name::as_str).collect(),
+        services: task.services.iter().map(Name::as_str).collect(),
+        mutex: task.mutex.as_ref().map(Name::as_str),
     }
 }

@@ -23,7 +23,7 @@ const COMMAND: Owner = Owner::Task(0);
 const LEFT: &str = "note: ended what the command left behind";
 
 /// Runs the command to its end and tells the keeper how it ended, if it ended by itself; then the exit is `Passed`
-/// whatever that was. `note` takes lines for people.
+/// whatever that was. `note` takes lines for people. Errors if the system refuses what that needs.
 pub fn run(
     order: &CommandOrder,
     env: &Environment,

@@ -17,7 +17,7 @@ pub struct Lifeline {
 }
 
 impl Lifeline {
-    /// The two ends.
+    /// The two ends. Errors if the system has no pair of sockets.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
         let end = |stream| Self { stream, pending: Vec::new() };

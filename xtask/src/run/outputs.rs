@@ -82,7 +82,8 @@ impl AsFd for Hashes {
     }
 }
 
-/// What an earlier run or a build by hand left must not pass for what this task makes.
+/// Removes an output: what an earlier run or a build by hand left must not pass for what this task makes. Errors if it cannot
+/// be removed, or lies outside.
 pub fn remove(root: &Path, output: &str) -> Result<(), String> {
     inside(root, output)?;
     match fs::remove_file(root.join(output)) {
@@ -91,7 +92,7 @@ pub fn remove(root: &Path, output: &str) -> Result<(), String> {
     }
 }
 
-/// A link among its folders must not lead an output out of the repository: what is there is not this run's to remove.
+/// Errors where a link among its folders leads an output out of the repository: what is there is not this run's to remove.
 pub fn inside(root: &Path, output: &str) -> Result<(), String> {
     let real = |path: &Path| path.canonicalize().map_err(|e| format!("{}: {e}", path.display()));
     let path = root.join(output);

@@ -158,7 +158,8 @@ impl Host {
     }
 
     /// Runs a command to its end, in a process group of its own that gets SIGKILL when the limit is over or the runner
-    /// gone. Its stdin is empty; its output goes to the log unless the caller said otherwise.
+    /// gone. Its stdin is empty; its output goes to the log unless the caller said otherwise. Errors if it cannot be
+    /// started, is not over in time, or the runner is gone.
     pub fn run(&self, command: &mut Command, limit: Duration) -> anyhow::Result<ExitStatus> {
         let what = command.get_program().to_string_lossy().into_owned();
         let until = sys::now() + limit;

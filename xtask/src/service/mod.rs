@@ -140,7 +140,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link, and the other end of it: what the host, `xtask internal-service`, gets as its stdin.
+    /// A link, and the other end of it: what the host, `xtask internal-service`, gets as its stdin. Errors if the
+    /// system has no pair of sockets.
     pub fn new(spec: &Spec) -> io::Result<(Self, OwnedFd)> {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;

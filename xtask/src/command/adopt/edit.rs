@@ -43,7 +43,8 @@ pub fn set(text: &str, path: &[&str], key: &str, value: &str) -> Result<String, 
     proved(text, new, meant)
 }
 
-/// Puts a string at the end of the array at `path`, in the way in which the array is written.
+/// Puts a string at the end of the array at `path`, in the way in which the array is written. Errors where there is no
+/// such array.
 pub fn push(text: &str, path: &[&str], value: &str) -> Result<String, String> {
     let root = parse(text)?;
     let full = path.join(".");
@@ -85,7 +86,7 @@ pub fn append(text: &str, more: &str) -> String {
     }
 }
 
-/// Every value of a TOML text by its path, as text: what two texts have to agree in.
+/// Every value of a TOML text by its path, as text: what two texts have to agree in. Errors where it is no TOML.
 pub fn flat(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut all = BTreeMap::new();
     flatten("", &DeValue::Table(parse(text)?.into_inner()), &mut all);

@@ -32,7 +32,8 @@ pub struct Origin {
 }
 
 /// The files of a copy by path, relative to the repository that gets them, made from the files of this repository (`read`
-/// gives the bytes of a tracked file). `own` gives it a workspace of its own.
+/// gives the bytes of a tracked file). `own` gives it a workspace of its own. Errors where this repository has nothing
+/// to copy, or is a copy itself.
 pub fn copy(
     tracked: &BTreeSet<String>,
     read: &dyn Fn(&str) -> anyhow::Result<Vec<u8>>,
@@ -165,7 +166,8 @@ fn readme(origin: &Origin, version: &str, own: bool) -> String {
 }
 
 /// The lock file of the copy's repository with what the copy needs: `theirs`, and those packages of `ours` of which there
-/// is no compatible version yet. Cargo drops what it does not need and links the rest.
+/// is no compatible version yet. Cargo drops what it does not need and links the rest. Errors where one of them is no
+/// lock file.
 pub fn seeded(theirs: &str, ours: &str) -> anyhow::Result<String> {
     let packages = |text: &str| -> anyhow::Result<BTreeSet<(String, String)>> {
         let root = DeTable::parse(text).context("Cargo.lock")?;

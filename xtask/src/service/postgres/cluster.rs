@@ -61,7 +61,7 @@ struct Entry {
 
 /// Puts a cluster for these programs into the new folder `data`, which will be `user`'s. It comes from the cache, or
 /// `initdb` makes it, once however many ask at the same time, and it is cached. Anything wrong with the cached one
-/// means that it is made anew.
+/// means that it is made anew. Errors if none can be had.
 pub fn place(host: &mut Host, programs: &Programs, user: ServerUser, cache: &Path, data: &Path) -> anyhow::Result<()> {
     let key = key(programs)?;
     let path = cache.join(format!("postgres-{key}.cluster"));
@@ -98,7 +98,8 @@ fn key(programs: &Programs) -> anyhow::Result<String> {
     Ok(digest::of_bytes(text.as_bytes())[..32].to_owned())
 }
 
-/// The lock of whoever puts something into the cache. The kernel frees it however we end.
+/// The lock of whoever puts something into the cache. The kernel frees it however we end. Errors if it cannot be had at
+/// all, or the runner is gone.
 pub fn lock(host: &Host, cache: &Path) -> anyhow::Result<Flock<File>> {
     let path = cache.join("postgres.lock");
     let mut file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;

@@ -81,7 +81,7 @@ pub struct Postgres {
     handed_out: usize,
 }
 
-/// Whether a server can be had here, without changing anything.
+/// Whether a server can be had here, without changing anything. Errors say what was looked at, and what to install.
 pub fn available(service: &Service, root: &Path) -> Result<(), String> {
     let Err(missing) = programs::find(service.at_least, ServerUser::choose(root), root) else { return Ok(()) };
     let why = explain(&missing, service.at_least);

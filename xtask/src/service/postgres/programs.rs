@@ -123,7 +123,7 @@ fn program(path: &Path, libraries: Option<&OsString>) -> Command {
 
 /// The first server that is recent enough, in this order: `XTASK_PG_BINDIR` alone where it is set; PATH; what
 /// `pg_config` says; the usual places of distributions, highest version first. Names that are not absolute are meant
-/// from `root`, the repository, whoever asks.
+/// from `root`, the repository, whoever asks. Errors say what was looked at.
 pub fn find(at_least: u32, user: ServerUser, root: &Path) -> Result<Programs, Missing> {
     let (mut looked, mut outdated) = (Vec::new(), false);
     let mut fits = |bin: &Path| match Programs::in_folder(bin, None, user) {

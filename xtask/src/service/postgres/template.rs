@@ -23,8 +23,9 @@ pub fn name(fill: &Fill) -> &'static str {
     if *fill == Fill::Empty { "template0" } else { TEMPLATE }
 }
 
-/// Makes the template and closes it: nobody connects to it, and only who insists can drop it.
-pub fn fill(postgres: &mut Postgres, host: &mut Host) -> anyhow::Result<()> {
+/// Makes the template and closes it: nobody connects to it, and only who insists can drop it. Errors name the file and
+/// the line that would not do, or the command.
+pub fn fill(postgres: &mut Postgres, host: &Host) -> anyhow::Result<()> {
     let fill = postgres.service.fill.clone();
     if fill == Fill::Empty {
         return Ok(());

@@ -52,7 +52,7 @@ impl ServerUser {
         }
     }
 
-    /// Gives it a file or a folder.
+    /// Gives it a file or a folder. Errors if the system refuses.
     pub fn give(&self, path: &Path) -> std::io::Result<()> {
         match *self {
             Self::Same => Ok(()),
