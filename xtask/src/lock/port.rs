@@ -154,7 +154,7 @@ impl Ports {
     /// program must agree on it.
     pub fn worktree_of(&self, device: u64, inode: u64) -> u16 {
         let digest = Sha256::new().chain_update(device.to_le_bytes()).chain_update(inode.to_le_bytes()).finalize();
-        let head = digest[..8].iter().fold(0, |number: u64, &byte| number << 8 | u64::from(byte));
+        let head = u64::from_be_bytes(digest[..8].try_into().expect("eight of thirty-two"));
         let count = u64::from(*self.worktrees.end() - *self.worktrees.start()) + 1;
         self.worktrees.start() + u16::try_from(head % count).expect("less than the number of ports")
     }

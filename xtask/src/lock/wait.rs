@@ -181,7 +181,7 @@ impl Wait {
             end: began + budget,
             once: budget.is_zero(),
             marks,
-            seed: seed | 1,
+            seed,
             connected: None,
             greeted: false,
             ask_at: began,
@@ -377,11 +377,9 @@ impl Wait {
 
     // Between a half of the length and all of it.
     fn jitter(&mut self, now: Moment, length: Duration) -> Moment {
-        // xorshift64: any spread will do.
-        self.seed ^= self.seed << 13;
-        self.seed ^= self.seed >> 7;
-        self.seed ^= self.seed << 17;
-        let part = u32::try_from(self.seed % 512).expect("less than 512");
+        // The upper bits of Knuth's linear congruential generator: any spread will do.
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let part = u32::try_from(self.seed >> 55).expect("less than 512");
         self.cut(now, length / 2 + length * part / 1024)
     }
 

@@ -131,11 +131,11 @@ fn the_port_is_tried_and_the_holder_asked_again_even_without_a_hang_up() {
         15000 quiet accepted -> try
         15001 busy -> hear 30000
         30000 quiet accepted -> try
-        30001 busy -> connect 30501
-        30002 connected -> hear 32002
-        30003 banner a -> hear 45003, says the same
-        45003 quiet accepted -> try
-        45004 won -> keep",
+        30000 busy -> connect 30500
+        30000 connected -> hear 32000
+        30000 banner a -> hear 45000, says the same
+        45000 quiet accepted -> try
+        45001 won -> keep",
     );
 }
 
@@ -235,6 +235,16 @@ fn a_short_budget_looks_on_until_it_is_known_who_is_there() {
     let refused =
         "0 busy -> connect 500\n1 refused -> pause\n300 passed -> try\n301 busy -> connect 801\n302 refused -> pause\n";
     check(300, refused);
+    // Two seconds of silence are two seconds from the connection on, in however many pieces.
+    check(
+        1_200,
+        "
+        0 busy -> connect 500
+        1 connected -> hear 1200
+        1200 quiet accepted -> hear 1700
+        1700 quiet accepted -> hear 2001
+        2001 quiet accepted -> try",
+    );
     // Whoever was known once is not looked at any more.
     check(
         3_000,
@@ -413,6 +423,41 @@ fn a_holder_that_hangs_up_again_and_again_is_not_asked_in_a_loop() {
         60 passed -> try
         61 busy -> connect 561",
     );
+}
+
+#[test]
+fn who_is_hung_up_on_again_and_again_waits_twice_as_long_each_time() {
+    let mut wait = Wait::new(at(0), Duration::from_secs(600), Vec::new(), 7);
+    let mut hung_up_after = |ms: u64, from: u64| {
+        wait.on(at(from), None, Seen::Connected);
+        wait.on(at(from), None, seen("banner a"));
+        assert_eq!(wait.on(at(from + ms), None, seen("reset")).0, Step::Try);
+        match wait.on(at(from + ms), None, Seen::Busy).0 {
+            Step::Pause(until) => until.since(at(from + ms)).as_millis(),
+            Step::Connect(_) => 0,
+            step => panic!("{step:?}"),
+        }
+    };
+    assert_eq!(hung_up_after(1, 0), 0, "the hand-over");
+    for (from, longest) in [(10_000, 40), (20_000, 80), (30_000, 160), (40_000, 320)] {
+        let pause = hung_up_after(1, from);
+        assert!((longest / 2..=longest).contains(&pause), "{pause} of {longest} ms");
+    }
+    // One that kept the connection for a second begins anew.
+    let pause = hung_up_after(1_000, 50_000);
+    assert!((10..=20).contains(&pause), "{pause} ms");
+}
+
+#[test]
+fn two_hundred_hand_overs_in_a_second_cost_no_pause_and_the_next_one_does() {
+    let mut wait = Wait::new(at(0), Duration::from_secs(60), Vec::new(), 7);
+    for n in 0..=200 {
+        wait.on(at(1), None, Seen::Connected);
+        wait.on(at(1), None, Seen::Banner(Box::new(claim(&format!("r-{n}")))));
+        assert_eq!(wait.on(at(1), None, seen("reset")).0, Step::Try);
+        let step = wait.on(at(1), None, Seen::Busy).0;
+        assert_eq!(matches!(step, Step::Pause(_)), n == 200, "{step:?} after {n} others");
+    }
 }
 
 #[test]
@@ -637,6 +682,11 @@ fn who_was_waited_for_is_remembered() {
     let behind: Vec<(&str, u64)> =
         wait.behind(at(12_000)).iter().map(|(c, t)| (c.run.as_deref().unwrap(), t.as_secs())).collect();
     assert_eq!(behind, [("a", 8), ("b", 3)]);
+    // But the last line has an end.
+    for n in 0..20 {
+        wait.on(at(20_000), None, Seen::Banner(Box::new(claim(&format!("r-{n}")))));
+    }
+    assert_eq!(wait.behind(at(30_000)).len(), 16);
 }
 
 #[test]
@@ -780,6 +830,8 @@ fn the_first_line_says_who_and_until_when() {
     assert!(again[0].contains("by the same; 9 of 13 tasks done"), "{again:?}");
     let other = told(Claim::default(), false, &scene());
     assert!(other[0].ends_with("is held by a version of xtask that says no more"), "{other:?}");
+    let queued = told(Claim { queued: Some(true), ..holder() }, false, &scene());
+    assert!(queued[0].contains("run r-1; it waits for the workstation itself; free at"), "{queued:?}");
 }
 
 #[test]
@@ -874,7 +926,10 @@ fn the_last_line_of_a_spent_budget_says_who_it_was() {
         lines.starts_with("the workstation lock 127.0.0.1:28599 did not come free within 10m; nothing was run"),
         "{lines}"
     );
+    assert!(lines.contains("holder    ci, build in Ubuntu-ci, acme/orders at 4be1f09, run r-2 since"), "{lines}");
     assert!(lines.contains("waited    behind r-1 22s, then r-2 9s"), "{lines}");
+    assert_eq!(news::spent(&scene(), Some(&b), &behind[1..]).len(), 2, "behind one alone is no news");
+    assert_eq!(news::spent(&scene(), Some(&Claim::default()), &[])[1], "holder    says nothing of itself");
     let once = Scene { budget: Duration::ZERO, ..scene() };
     assert!(news::spent(&once, None, &[])[0].contains("a budget of 0s is one try"));
 }
@@ -892,7 +947,9 @@ fn ports_are_read_strictly() {
         assert!(matches!(Ports::parse(None, Some(text)), Err(PortError::Unreadable { .. })), "{text:?}");
     }
     assert!(matches!(Ports::parse(Some("28600"), None), Err(PortError::Overlap(_))));
-    assert!(Ports::parse(Some("x"), None).expect_err("no port").to_string().contains("XTASK_LOCK_PORT=\"x\""));
+    let words = |port, range| Ports::parse(port, range).expect_err("no ports").to_string();
+    assert_eq!(words(Some("x"), None), "XTASK_LOCK_PORT=\"x\" is not of the form 28599");
+    assert_eq!(words(None, Some("x")), "XTASK_WORKTREE_PORTS=\"x\" is not of the form 28600-29599");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Words: names, times, verdicts, exit codes, and the record of a run.
 
+use std::io::{self, ErrorKind, Read};
 use std::time::Duration;
 
+use xtask::digest;
 use xtask::event::{Event, Stamped, TaskRecord};
 use xtask::name::{Name, RunId, nearest};
 use xtask::record::Record;
@@ -44,12 +46,28 @@ fn the_nearest_name_is_what_was_meant_or_nothing() {
     assert_eq!(nearest("d", ["a"]), None, "nothing in common");
 }
 
+/// Of names this short one edit is near and two are not, so that each case counts its edits.
+#[test]
+fn a_letter_more_less_or_other_and_two_letters_swapped_are_one_edit_each() {
+    for one in ["fm", "fmtx", "xmt", "mft", "ftm"] {
+        assert_eq!(nearest(one, ["fmt"]), Some("fmt"), "{one}");
+    }
+    for two in ["f", "fmtxx", "xxt", "mfx", "tfm", "fxtm"] {
+        assert_eq!(nearest(two, ["fmt"]), None, "{two}");
+    }
+    // For each four letters one more.
+    assert_eq!(nearest("abcdexyz", ["abcdefgh"]), Some("abcdefgh"));
+    assert_eq!(nearest("abcdxyz", ["abcdefg"]), None);
+}
+
 #[test]
 fn lengths_read_as_people_write_them() {
     let human = |ms| Human(Duration::from_millis(ms)).to_string();
     let cases = [
         (0, "0s"),
         (4, "4ms"),
+        (9, "9ms"),
+        (10, "0.0s"),
         (400, "0.4s"),
         (2_900, "2.9s"),
         (30_000, "30s"),
@@ -68,7 +86,8 @@ fn lengths_read_as_people_write_them() {
     assert!(parse_duration("5").unwrap_err().contains("not a duration"));
     assert!(parse_duration("-5s").is_err());
     assert!(parse_duration("100y").is_ok());
-    for absurd in ["101y", "500000000000y", "18446744073709551615s"] {
+    assert!(parse_duration("36600days").is_ok());
+    for absurd in ["36600days 1ms", "101y", "500000000000y", "18446744073709551615s"] {
         assert!(parse_duration(absurd).unwrap_err().contains("longer than a hundred years"), "{absurd}");
     }
 }
@@ -122,6 +141,25 @@ fn exit_codes_are_those_of_the_contract() {
         assert_eq!(pair[0].max(pair[1]), pair[1]);
         assert_eq!(pair[1].max(pair[0]), pair[1]);
     }
+    assert_eq!(Exit::Cancelled(Stop::Hup).max(Exit::Cancelled(Stop::Int)), Exit::Cancelled(Stop::Hup), "the first");
+}
+
+#[test]
+fn trouble_of_lock_run_is_told_from_its_commands_own_codes() {
+    for (own, code) in [(Exit::Usage, 122), (Exit::Late, 123), (Exit::NoLock, 124), (Exit::NoVerdict, 127)] {
+        assert_eq!(own.of_lock_run().code(), code, "{own:?}");
+    }
+    for kept in [Exit::Command(3), Exit::Cancelled(Stop::Int)] {
+        assert_eq!(kept.of_lock_run(), kept);
+    }
+}
+
+#[test]
+fn three_signals_are_requests_to_stop() {
+    for stop in [Stop::Int, Stop::Term, Stop::Hup] {
+        assert_eq!(Stop::from_number(stop.number()), Some(stop));
+    }
+    assert_eq!(Stop::from_number(9), None);
 }
 
 fn finished(verdict: Verdict) -> Event {
@@ -160,10 +198,46 @@ fn the_result_of_a_run_follows_from_its_events() {
 }
 
 #[test]
+fn the_limit_of_the_run_is_named_before_that_of_a_task() {
+    let record = |tasks: &[Verdict], run_late| {
+        let tasks = tasks.iter().map(|verdict| TaskRecord::never_started(Name::parse("t").unwrap(), verdict.clone()));
+        Record { tasks: tasks.collect(), run_late, ..Record::default() }
+    };
+    let (late, cut) = (Verdict::Late(Limit::Task), Verdict::Late(Limit::Run));
+    assert_eq!(record(&[Verdict::Passed, late.clone()], false).late(), Some(Limit::Task));
+    assert_eq!(record(&[late, cut], true).late(), Some(Limit::Run));
+    assert_eq!(record(&[Verdict::Passed], false).late(), None);
+}
+
+#[test]
 fn the_first_request_to_stop_counts() {
     let mut record = Record::default();
     for signal in [Stop::Hup, Stop::Int] {
         record.on(&Stamped { at: Moment::default(), event: Event::StopAsked { signal, again: false } });
     }
     assert_eq!(record.exit(), Exit::Cancelled(Stop::Hup));
+}
+
+/// What a read gives, in turn.
+struct Reads(Vec<Result<&'static [u8], ErrorKind>>);
+
+impl Read for Reads {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.0.is_empty() {
+            return Ok(0);
+        }
+        let bytes = self.0.remove(0)?;
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+}
+
+#[test]
+fn a_digest_is_of_all_that_can_be_read_or_there_is_none() {
+    let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert_eq!(digest::of_bytes(b"abc"), abc);
+    let cut = Reads(vec![Ok(b"a"), Err(ErrorKind::Interrupted), Ok(b"bc")]);
+    assert_eq!(digest::of_reader(cut).unwrap(), abc);
+    let broken = Reads(vec![Ok(b"abc"), Err(ErrorKind::TimedOut), Ok(b"d")]);
+    assert_eq!(digest::of_reader(broken).unwrap_err().kind(), ErrorKind::TimedOut);
 }

@@ -141,3 +141,13 @@ fn rounding_never_lets_an_unfit_plan_pass() {
         Plan::new(&suite(text), &Selection::default(), &machine(2)).expect_err("2001 ms of work on 2 slots in 1 s");
     assert_eq!(errors.0.len(), 1, "{errors:?}");
 }
+
+#[test]
+fn a_task_that_gets_fewer_cpus_than_it_asks_for_is_noted() {
+    let suite = suite(TASKS);
+    let notes = |cpus| Plan::new(&suite, &Selection::default(), &machine(cpus)).unwrap().notes(&suite);
+    assert_eq!(notes(8), ["task smoke asks for 99 cpus and gets all there are: 8"]);
+    assert_eq!(notes(2), ["task smoke asks for 99 cpus and gets all there are: 2"]);
+    assert_eq!(notes(1).len(), 2, "check asks for 2");
+    assert_eq!(notes(99), [""; 0]);
+}
