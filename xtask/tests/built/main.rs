@@ -32,6 +32,7 @@ mod printer;
 mod process;
 mod readme;
 mod receipt;
+mod receipt_changes;
 mod receipt_runs;
 mod receipt_signers;
 mod recipes;

@@ -4,7 +4,8 @@ use std::fs;
 use std::process::Command;
 
 use crate::keyring::{Keyring, RECEIPTS, SUITE, signature_of};
-use crate::receipt::{HOUR_MS, text};
+use crate::receipt::text;
+use crate::receipt_changes::HOUR_MS;
 use crate::world::Running;
 
 #[test]

@@ -17,7 +17,11 @@ mod plan;
 #[path = "../properties/mod.rs"]
 mod properties;
 mod receipt;
+#[path = "../built/receipt_changes.rs"]
+mod receipt_changes;
+mod receipt_gate;
 mod receipt_rules;
+mod receipt_signers;
 mod report;
 mod report_hostile;
 mod report_rows;

@@ -147,6 +147,8 @@ fn other_ways_of_writing_are_refused() {
         ("129 levels", "[".repeat(129)),
         ("too long", " ".repeat(MAX_BYTES + 1)),
     ];
+    assert!(matches!(Receipt::parse(" ".repeat(MAX_BYTES).as_bytes()), Err(ParseError::Malformed(_))));
+    assert_eq!(Receipt::parse(" ".repeat(MAX_BYTES + 1).as_bytes()), Err(ParseError::TooLong));
     for (what, bytes) in cases {
         assert_ne!(bytes, good, "{what} changes nothing");
         assert!(Receipt::parse(bytes.as_bytes()).is_err(), "{what} was accepted");

@@ -244,68 +244,22 @@ fn a_key_that_may_more_than_at_the_baseline_is_a_signer_added() {
     }
 }
 
-#[test]
-fn lines_of_signers_that_contradict_themselves_are_faults() {
-    let key = std::str::from_utf8(SIGNERS).unwrap().split_once(' ').unwrap().1.split_once(' ').unwrap().1;
-    let fault = |options: &str| {
-        let (_, faults) = parse_signers(format!("release {options} {key}").as_bytes());
-        faults.first().map(|fault| fault.what.clone()).unwrap_or_default()
-    };
-    let namespaces = "namespaces=\"xtask-receipt-v1\"";
-    assert_eq!(fault(namespaces), "");
-    assert_eq!(fault(&format!("{namespaces},{namespaces}")), "\"namespaces\" is unknown here, or there twice");
-    let (after, before) = ("valid-after=\"20260101Z\"", "valid-before=\"20260101Z\"");
-    assert!(fault(&format!("{namespaces},{after},{after}")).contains("there twice"));
-    assert!(fault(&format!("{namespaces},{before},{before}")).contains("there twice"));
-    assert_eq!(fault(&format!("{namespaces},{after},{before}")), "valid-before is not after valid-after");
-    assert_eq!(fault(&format!("{namespaces},{after},valid-before=\"20260102Z\"")), "");
+/// A signature by a key of `local`, confirmed; valid at that moment.
+pub fn local_seal(at_ms: u64) -> Seal {
+    let signers = String::from_utf8(SIGNERS.to_vec()).unwrap().replacen("release", "local", 1);
+    let signature = Ok(SIGNATURE.as_bytes().to_vec());
+    let mut seal = Seal::new(&signature, &trust(signers.as_bytes()), &[trust(b"# nobody\n")], at_ms);
+    seal.confirm(Ok(()));
+    seal
 }
 
-/// ssh-keygen takes whatever stands behind the last field; here it is no signature.
-#[test]
-fn a_signature_has_its_fields_and_nothing_else() {
-    fn base64(bytes: &[u8]) -> String {
-        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        let digit = |bits: u32| char::from(DIGITS[bits as usize & 63]);
-        let block = |three: &[u8]| {
-            let bits = three.iter().chain([&0, &0]).take(3).fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
-            let all = [18, 12, 6, 0].map(|shift| digit(bits >> shift));
-            all.into_iter().take(three.len() + 1).chain("==".chars().take(3 - three.len())).collect::<String>()
-        };
-        bytes.chunks(3).map(block).collect()
-    }
-    let field = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
-    let fields = [b"key".as_slice(), b"xtask-receipt-v1", b"", b"sha512", b"signature"].map(field);
-    let parsed = |blob: &[u8]| {
-        let text = format!("-----BEGIN SSH SIGNATURE-----\n{}\n-----END SSH SIGNATURE-----\n", base64(blob));
-        parse_signature(text.as_bytes())
-    };
-    let head = b"SSHSIG\0\0\0\x01".to_vec();
-    let good = [head.clone(), fields.concat()].concat();
-    assert_eq!(parsed(&good).unwrap().key, b"key");
-    let wrong = [
-        ("a byte more", [&good[..], b"\0"].concat()),
-        ("a field more", [good.clone(), field(b"more")].concat()),
-        ("a byte less", good[..good.len() - 1].to_vec()),
-        ("a field less", [head.clone(), fields[..4].concat()].concat()),
-        ("a length of 4 GiB", [head, fields[..4].concat(), vec![0xff; 8]].concat()),
-        ("another version", [b"SSHSIG\0\0\0\x02".to_vec(), fields.concat()].concat()),
-        ("another magic", [b"SSHSIX\0\0\0\x01".to_vec(), fields.concat()].concat()),
-    ];
-    for (what, blob) in wrong {
-        assert!(parsed(&blob).unwrap_err().contains("not of the form SSHSIG"), "{what}");
-    }
-    let long = format!("{SIGNATURE}{}", "\n".repeat(16 << 10));
-    assert!(parse_signature(long.as_bytes()).unwrap_err().contains("longer than"));
-}
-
-fn trust(bytes: &[u8]) -> Source {
+pub fn trust(bytes: &[u8]) -> Source {
     Source { name: "allowed_signers".to_owned(), bytes: Ok(bytes.to_vec()) }
 }
 
 /// Of ssh-keygen, by a key that no longer exists.
-const SIGNERS: &[u8] = b"release namespaces=\"xtask-receipt-v1\" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPL+N61r8tBa2VlbO2k/XiRc/uEzjc347F5KZl4llyYQ release@test\n";
-const SIGNATURE: &str = "-----BEGIN SSH SIGNATURE-----\n\
+pub const SIGNERS: &[u8] = b"release namespaces=\"xtask-receipt-v1\" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPL+N61r8tBa2VlbO2k/XiRc/uEzjc347F5KZl4llyYQ release@test\n";
+pub const SIGNATURE: &str = "-----BEGIN SSH SIGNATURE-----\n\
     U1NIU0lHAAAAAQAAADMAAAALc3NoLWVkMjU1MTkAAAAg8v43rWvy0FrZWVs7aT9eJFz+4T\n\
     ONzfjsXkpmXiWXJhAAAAAQeHRhc2stcmVjZWlwdC12MQAAAAAAAAAGc2hhNTEyAAAAUwAA\n\
     AAtzc2gtZWQyNTUxOQAAAEBXdtg6QMwzG4bZAlACiVaff+i5NAM4oz0mw2h9ak8vwCucKz\n\

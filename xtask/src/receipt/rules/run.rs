@@ -9,9 +9,9 @@ use crate::receipt::statement::{Answer, Clock, Extent, PREDICATE_TYPE, Receipt, 
 use crate::time::{Human, millis, utc};
 use crate::verdict::{ExitStatus, Word};
 
-// How far clocks may disagree: their own drift is far below, a step by hand or a sleep of the machine above.
+// How far clocks may disagree, beside a thousandth of the time between: their own drift is far below, a step by hand or a
+// sleep of the machine above.
 const DRIFT_MS: u64 = 2_000;
-const DRIFT_PER_MILLE: u64 = 1;
 
 pub(super) fn statement_type(receipt: &Receipt, _: &Gate, refusals: &mut Refusals) {
     let got = &receipt.statement_type;
@@ -165,7 +165,7 @@ pub(super) fn clock_drift(receipt: &Receipt, _: &Gate, refusals: &mut Refusals) 
         let wall = i128::from(clocks.ended.wall_ms) - i128::from(begin.wall_ms);
         let monotonic = i128::from(clocks.ended.monotonic_ms) - i128::from(begin.monotonic_ms);
         let (apart, length) = (wall.abs_diff(monotonic), monotonic.unsigned_abs());
-        if apart > u128::from(DRIFT_MS) + length * u128::from(DRIFT_PER_MILLE) / 1000 {
+        if apart > u128::from(DRIFT_MS) + length / 1000 {
             let text = format!(
                 "wall clock and monotonic clock disagree by {apart} ms: the machine slept, or its clock was set"
             );
