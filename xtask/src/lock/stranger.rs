@@ -98,7 +98,11 @@ fn is_ours(ip: IpAddr) -> bool {
 
 /// Whether the program at `port` has accepted the connection that comes from our port `mine`.
 pub fn accepted(port: u16, mine: u16) -> Accepted {
-    let Some(table) = table() else { return Accepted::Unknown };
+    table().map_or(Accepted::Unknown, |table| accepted_by(&table, port, mine))
+}
+
+/// The same by a table.
+pub fn accepted_by(table: &[Row], port: u16, mine: u16) -> Accepted {
     let theirs = |row: &&Row| row.state != LISTEN && row.local.port() == port && row.remote.port() == mine;
     match table.iter().find(theirs) {
         Some(row) if row.inode != 0 => Accepted::Yes,
@@ -148,18 +152,22 @@ pub fn taken_by(port: u16) -> String {
     let table = table().unwrap_or_default();
     let here = |row: &&Row| row.state != LISTEN && row.local.port() == port;
     match table.iter().filter(here).min_by_key(|row| row.state) {
-        Some(row) if row.state == ESTABLISHED && row.inode != 0 => {
-            let who = names(&owners(row.inode), row.uid);
-            format!("a connection to {} uses it as its own port: {who}", row.remote)
-        }
-        Some(row) if row.state == TIME_WAIT => {
-            format!("a closed connection to {} keeps it for up to a minute (TIME_WAIT)", row.remote)
-        }
-        Some(row) => format!("the rest of a connection to {} keeps it", row.remote),
+        Some(row) => keeps(row, |row| names(&owners(row.inode), row.uid)),
         None => {
             let who = bound(port).map(|(inode, uid)| format!(": {}", names(&owners(inode), uid)));
             format!("a program has bound it and does not listen{}", who.unwrap_or_default())
         }
+    }
+}
+
+/// How a connection keeps the port, for people; `who` says whose it is.
+pub fn keeps(row: &Row, who: impl FnOnce(&Row) -> String) -> String {
+    match row.state {
+        ESTABLISHED if row.inode != 0 => {
+            format!("a connection to {} uses it as its own port: {}", row.remote, who(row))
+        }
+        TIME_WAIT => format!("a closed connection to {} keeps it for up to a minute (TIME_WAIT)", row.remote),
+        _ => format!("the rest of a connection to {} keeps it", row.remote),
     }
 }
 

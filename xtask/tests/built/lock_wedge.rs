@@ -178,7 +178,10 @@ fn garbage_ends_the_connection_and_costs_no_time() {
     let holder = Contender::holding(ports.first);
     // A wait that is longer than the machine is up is garbage too.
     let liar = b"xtask-wait/1 {\"waited_us\":18446744073709551615,\"run\":\"r\"}\n";
-    for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 600], b"xtask-wait/1 {}\n", b"\n", liar] {
+    // And a good line with so much behind it that both are longer than a line can be.
+    let mut more = b"xtask-wait/1 {\"waited_us\":1,\"run\":\"r\"}\n".to_vec();
+    more.resize(xtask::lock::banner::ANSWER_MAX + 1, b' ');
+    for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 600], b"xtask-wait/1 {}\n", b"\n", liar, &more] {
         let mut client = connect(ports.first);
         banner(&mut client);
         client.write_all(words).expect("written");
@@ -469,6 +472,8 @@ fn a_run_that_asks_twice_is_counted_once() {
         let now_ms = xtask::sys::clocks().wall_ms;
         said["waiting_since_ms"].as_u64().is_some_and(|since| now_ms - since >= 29_000)
     });
+    let since = said["waiting_since_ms"].as_u64().expect("a moment");
+    assert!(xtask::sys::clocks().wall_ms - since < 3_600_000, "{said}");
     assert_eq!(said["waiting"], 2, "{said}");
 }
 

@@ -109,6 +109,18 @@ fn a_queue_of_its_own_changes_what_is_needed() {
 fn a_mark_that_marks_nothing_is_an_error() {
     let nothing = "marks a line without a limit that can be read";
     check("runs-on: self-hosted # xtask:outer=verify", &[&format!("1 xtask:outer=verify: {nothing}")]);
+    // What looks like a limit but is none: of another file's form, or the beginning of another name.
+    for none in [
+        "timeout-minutes=1",
+        "timeout=1m",
+        "TimeoutSec: 1min",
+        "x --outermost 1m",
+        "x --outermost=1m",
+        "unset XTASK_OUTER 1m",
+    ] {
+        check(&format!("{none} # xtask:outer=verify"), &[&format!("1 xtask:outer=verify: {nothing}")]);
+    }
+    check("XTASK_OUTER=62m # xtask:outer=verify", &["1 XTASK_OUTER=62m"]);
     check("# xtask:outer=verify\n", &[&format!("1 xtask:outer=verify: {nothing}")]);
     check(
         "# xtask:outer=verify\n# xtask:outer=release\nTimeoutSec=62min\n",
@@ -174,6 +186,7 @@ this caller kills the job 45m after its start; outer is 62m (queue 32m + run 28m
 fn minutes_stay_minutes() {
     let shown = [0, 45, 60, 90, 3720, 86_400].map(|s| Minutes(Duration::from_secs(s)).to_string());
     assert_eq!(shown, ["0s", "45s", "1m", "1m30s", "62m", "1440m"]);
+    assert_eq!(Minutes(Duration::from_millis(60_400)).to_string(), "1m", "parts of a second are none of a job's");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use xtask::suite::Suite;
 use xtask::time::{Clocks, Moment};
 use xtask::verdict::{Cause, ExitStatus, Stop, Verdict, Word};
 
-use crate::receipt_changes::{CHANGES, INFORMATION};
+use crate::receipt_changes::{CHANGES, Change, INFORMATION};
 use crate::receipt_rules::local_seal;
 
 const SUITE: &str = r#"schema = 1
@@ -189,7 +189,7 @@ fn each_change_is_refused_by_its_rule_and_by_no_other() {
 
 #[test]
 fn a_reason_says_what_is_and_what_should_be() {
-    let cases: [(fn(&mut Receipt), &str); 9] = [
+    let cases: [(Change, &str); 9] = [
         (|r| r.predicate.tasks[0].took_ms = 60_001, "task one took 1m0.001s of 1m0s, verdict passed"),
         (|r| r.predicate.run_ms = 300_050, "run took 5m0.050s of 5m0s"),
         (|r| (r.predicate.queue_ms, r.predicate.limits.queue_ms) = (2_001, 2_000), "queue time took 2.001s of 2s"),

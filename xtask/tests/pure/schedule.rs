@@ -546,3 +546,19 @@ fn waiting_for_a_service_is_no_time_of_the_task_but_of_the_run() {
          at 94 withdrawn a -> a not-run(SIGINT), done",
     );
 }
+
+#[test]
+fn a_stop_says_why() {
+    let words = [
+        (Why::Late(Limit::Task), "passed its deadline"),
+        (Why::Late(Limit::Run), "the run passed its deadline"),
+        (Why::GraceOver, "the grace is over"),
+        (Why::LogFull, "its log is full"),
+        (Why::Cancelled(Stop::Term), "cancelled by SIGTERM"),
+        (Why::OnFailure, "another task failed"),
+        (Why::NoVerdict, "the run cannot have a verdict any more"),
+    ];
+    for (why, text) in words {
+        assert_eq!(why.to_string(), text);
+    }
+}

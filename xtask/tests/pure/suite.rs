@@ -175,6 +175,7 @@ fn commands_are_split_as_posix_does_without_a_shell() {
     words(r#"x 'a b' "c d" e\ f"#, &["x", "a b", "c d", "e f"]);
     words(r#"x "" a""b 'c'"d"e"#, &["x", "", "ab", "cde"]);
     words(r#"x "\" \\ \$ \` \n" '\n'"#.trim(), &["x", "\" \\ $ ` \\n", "\\n"]);
+    words(r#"x 'a\\b' '\"' '\$'"#, &["x", r"a\\b", r#"\""#, r"\$"]);
     words(
         "x {cpus} {other} a{b,c}d *.rs ~ #no $HOME",
         &["x", "{cpus}", "{other}", "a{b,c}d", "*.rs", "~", "#no", "$HOME"],
@@ -313,6 +314,8 @@ fn after_a_syntax_error_nothing_is_said_that_may_be_untrue() {
     let text =
         format!("{HEAD}[task.a]\ncommand = \"x\ndeadline = \"1m\"\n[task.b]\ncommand = \"x\"\nneeds = [\"c\"]\n");
     wrong(&text, &[(4, "invalid basic string")]);
+    // Nor of the line itself.
+    wrong(&format!("{HEAD}[task.a]\ncommand = 3 \"x\"\ndeadline = \"1m\"\n"), &[(4, "unexpected key or value")]);
 }
 
 #[test]
