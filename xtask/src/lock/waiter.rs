@@ -220,10 +220,11 @@ fn sleep(until: Moment, stop: StopAsked, what: Option<(BorrowedFd, PollFlags)>) 
         let mut fds = vec![PollFd::new(stop.fd, PollFlags::POLLIN)];
         fds.extend(what.map(|(fd, flags)| PollFd::new(fd, flags)));
         let seen = poll(&mut fds, PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)).is_ok();
-        if seen && fds.get(1).is_some_and(|fd| fd.any().unwrap_or(true)) {
+        let ready = |at: usize| seen && fds.get(at).is_some_and(|fd| fd.any().unwrap_or(true));
+        if ready(1) {
             return true;
         }
-        if (seen && fds[0].any().unwrap_or(true)) || left.is_zero() {
+        if ready(0) || left.is_zero() {
             return false;
         }
     }

@@ -243,6 +243,56 @@ fn a_holder_of_any_version_is_waited_for() {
 }
 
 #[test]
+fn a_line_that_comes_in_pieces_is_read_whole() {
+    let ports = Ports::take(1);
+    let listener = TcpListener::bind(address(ports.first)).expect("free");
+    let mut kept = Vec::new();
+    stranger(listener, move |mut connection| {
+        for piece in ["xtask-l", "ock/1 {\"caller\":", "\"ci\"}\n"] {
+            connection.write_all(piece.as_bytes()).expect("it fits");
+            // Long enough to be read alone mostly; where it is not, this sees less, and fails for nobody.
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        kept.push(connection);
+    });
+    let caller = Caller::new("local", Duration::from_millis(500));
+    assert_eq!(caller.acquire(ports.first).expect_err("held").exit(), Exit::NoLock);
+    has(&caller.said.borrow()[0], "is held by one that says it is ci");
+}
+
+/// A later version may have more to say than its line, but not without an end.
+#[test]
+fn a_holder_that_goes_on_talking_is_listened_to_for_a_while() {
+    let ports = Ports::take(1);
+    let listener = TcpListener::bind(address(ports.first)).expect("free");
+    let (tell, told) = std::sync::mpsc::channel();
+    stranger(listener, move |mut connection| {
+        connection.write_all(b"xtask-lock/9 {}\n").expect("it fits");
+        connection.set_nodelay(true).expect("an option");
+        let mut talked = 0;
+        while connection.write_all(&[b'x'; 100]).is_ok() {
+            talked += 100;
+            // One piece at a time, mostly.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = tell.send(talked);
+    });
+    let (asked, ask) = std::io::pipe().expect("a pipe");
+    let heard = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (port, enough) = (ports.first, std::sync::Arc::clone(&heard));
+    let waits = std::thread::spawn(move || {
+        let which = || enough.load(std::sync::atomic::Ordering::Relaxed).then_some(Stop::Int);
+        let stop = StopAsked { fd: std::os::fd::AsFd::as_fd(&asked), which: &which };
+        Caller::new("local", LONG).acquire_unless(port, stop).map(drop)
+    });
+    let talked: usize = told.recv_timeout(LONG).expect("it hangs up before its time is over");
+    heard.store(true, std::sync::atomic::Ordering::Relaxed);
+    drop(ask);
+    assert_eq!(waits.join().expect("no panic").expect_err("stopped").exit(), Exit::Cancelled(Stop::Int));
+    assert!(talked > 8 * 1024, "{talked} bytes");
+}
+
+#[test]
 fn a_holder_that_never_stops_talking_holds_up_nobodys_ctrl_c() {
     let ports = Ports::take(1);
     let listener = TcpListener::bind(address(ports.first)).expect("free");
