@@ -8,7 +8,7 @@ use xtask::event::TaskRecord;
 use xtask::name::{Caller, Name, RunId};
 use xtask::plan::{Machine, Plan, Selection};
 use xtask::receipt::build::{Facts, build};
-use xtask::receipt::rules::{Baseline, Gate, Reason, judge};
+use xtask::receipt::rules::{Baseline, Gate, Reason, Seal, judge};
 use xtask::receipt::statement::{Answer, Program, Receipt};
 use xtask::record::Record;
 use xtask::suite::Suite;
@@ -16,7 +16,7 @@ use xtask::time::{Clocks, Moment};
 use xtask::verdict::{Cause, ExitStatus, Stop, Verdict, Word};
 
 use crate::receipt_changes::{CHANGES, Change, INFORMATION};
-use crate::receipt_rules::local_seal;
+use crate::receipt_rules::{SIGNATURE, local_seal, trust};
 
 const SUITE: &str = r#"schema = 1
 [run]
@@ -285,6 +285,14 @@ fn a_caller_that_was_not_asked_for_is_refused() {
         gate.caller = Some(want);
         assert_eq!(codes(&judge(&gate)), refused_by, "{want}");
     }
+}
+
+#[test]
+fn a_signature_is_judged_beside_what_the_receipt_says() {
+    let mut gate = gate(&built(&facts(), &Record { trouble: vec!["disk".to_owned()], ..record() }));
+    let signature = Ok(SIGNATURE.as_bytes().to_vec());
+    gate.seal = Some(Seal::new(&signature, &trust(b"# nobody\n"), &[trust(b"")], gate.now_ms));
+    assert_eq!(codes(&judge(&gate)), ["revoked-file", "signer-unknown", "result"]);
 }
 
 #[test]

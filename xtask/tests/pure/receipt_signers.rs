@@ -189,6 +189,12 @@ fn a_seal_is_refused_for_what_is_wrong_with_it() {
     // ssh-keygen has one message for all of these, which says less than ours.
     assert_eq!(judged(&line(""), public_key().as_bytes(), NOW_MS, refused()).1, ["signer-revoked"]);
     assert_eq!(judged(&line(""), b"SHA256:abc\n", NOW_MS, refused()).1, ["revoked-file"]);
+    for (list, place) in
+        [(&b""[..], "allowed_signers: the file is empty"), (b"\nx\n", "allowed_signers:2: \"x\" is no type")]
+    {
+        let reasons = judge_seal(&judged(&line(""), list, NOW_MS, Ok(())).0);
+        assert!(reasons.len() == 1 && reasons[0].text.starts_with(place), "{reasons:?}");
+    }
     let elsewhere = format!("release namespaces=\"xtask-release-v1\" {}", public_key());
     assert_eq!(judged(&elsewhere, nobody, NOW_MS, refused()).1, ["signer-namespace"]);
     assert_eq!(judged("ci\n", nobody, NOW_MS, refused()).1, ["signature-wrong", "signers-file", "signer-unknown"]);
