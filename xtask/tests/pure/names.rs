@@ -154,14 +154,6 @@ fn trouble_of_lock_run_is_told_from_its_commands_own_codes() {
     }
 }
 
-#[test]
-fn three_signals_are_requests_to_stop() {
-    for stop in [Stop::Int, Stop::Term, Stop::Hup] {
-        assert_eq!(Stop::from_number(stop.number()), Some(stop));
-    }
-    assert_eq!(Stop::from_number(9), None);
-}
-
 fn finished(verdict: Verdict) -> Event {
     Event::TaskFinished(TaskRecord::never_started(Name::parse("t").unwrap(), verdict))
 }
