@@ -1,12 +1,13 @@
 //! The rows at the bottom of a terminal: what the run waits for, or what runs and what waits for what.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::Row;
 use super::ending::percent;
 use super::lines::{Lines, slow};
 use super::pen::{Tone, whole};
-use super::scoreboard::{Running, State};
+use super::scoreboard::{Running, Scoreboard, State};
 use crate::name::TaskName;
 use crate::receipt::past::median;
 use crate::time::{Human, Moment};
@@ -49,7 +50,7 @@ type Texts = Vec<(Option<Tone>, String)>;
 fn running_rows(lines: &Lines, now: Moment, columns: usize, most: usize, latest: &[(TaskName, String)]) -> Texts {
     let board = &lines.board;
     let running = board.running();
-    let waiting = waiting(lines);
+    let waiting = waiting(board, &running);
     let (done, all) = (board.ended().count(), board.scene.tasks.len());
     let taken: usize = running.iter().map(|(row, _)| row.slots).sum();
     let mut status = format!("  Running {} of {}", whole(board.run_time(now)), Human(board.scene.deadline));
@@ -116,18 +117,19 @@ fn bar(took: Duration, deadline: Duration) -> String {
 }
 
 // What could start but for slots or a mutex, then what needs another task first: `lint 4 cpu (slots); smoke (test)`.
-fn waiting(lines: &Lines) -> String {
-    let board = &lines.board;
-    let passed = |task: &TaskName| board.ended().any(|(row, e)| row.name == *task && e.verdict == Verdict::Passed);
+fn waiting(board: &Scoreboard, running: &[(&Row, &Running)]) -> String {
+    // Looked up for every task that waits, in every frame: a suite may have a thousand.
+    let passed = board.ended().filter(|(_, record)| record.verdict == Verdict::Passed);
+    let passed: HashSet<&TaskName> = passed.map(|(row, _)| &row.name).collect();
     let (mut slots, mut others) = (Vec::new(), Vec::new());
     for (row, state) in board.tasks() {
         if !matches!(state, State::Waiting) {
             continue;
         }
         let busy = |(other, _): &(&Row, &Running)| row.mutex.is_some() && other.mutex == row.mutex;
-        match row.needs.iter().find(|task| !passed(task)) {
+        match row.needs.iter().find(|task| !passed.contains(task)) {
             Some(task) => others.push(format!("{} ({task})", row.name)),
-            None => match board.running().into_iter().find(busy) {
+            None => match running.iter().find(|running| busy(running)) {
                 Some((other, _)) => others.push(format!("{} (alone with {})", row.name, other.name)),
                 None => slots.push(format!("{} {} cpu", row.name, row.slots)),
             },
