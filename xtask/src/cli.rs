@@ -302,33 +302,54 @@ fn name(text: &str) -> Result<Name, crate::name::BadName> {
 /// Parses the command line, does what it says, and gives the exit code. `requested` is the program's first moment: the queue
 /// budget counts from it.
 pub fn main(requested: Clocks) -> Exit {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            // clap sends help and version to stdout and errors to stderr; a closed pipe is no reason to panic.
-            let _ = error.print();
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Passed };
-            if exit == Exit::Usage {
-                command::report::refused_junit(std::env::args_os().skip(1), &error.to_string());
-            }
-            let words: Vec<_> = std::env::args_os().skip(1).take(2).collect();
-            let lock_run = exit == Exit::Usage && words == ["lock", "run"];
-            return if lock_run { exit.of_lock_run() } else { exit };
+    let (exit, holds_locks) = match Cli::try_parse() {
+        Ok(cli) => {
+            let holds_locks = matches!(cli.command, Command::InternalRunner { .. });
+            let done = dispatch(cli.command, requested);
+            let refused = |error| {
+                let why = format!("{error:#}");
+                crate::command::say(&format!("error: {why}\nexit code {}", Exit::Usage.code()));
+                command::refusal::tell(std::env::args_os().skip(1).collect(), &why, requested);
+                Exit::Usage
+            };
+            (done.unwrap_or_else(refused), holds_locks)
         }
+        Err(error) => (unfit(&error, requested), false),
     };
-    let holds_locks = matches!(cli.command, Command::InternalRunner { .. });
-    let done = dispatch(cli.command, requested);
-    let exit = done.unwrap_or_else(|error| {
-        crate::command::say(&format!("error: {error:#}\nexit code {}", Exit::Usage.code()));
-        command::report::refused_junit(std::env::args_os().skip(1), &format!("{error:#}"));
-        Exit::Usage
-    });
     // Whoever reads may take all the time in the world, but not with a lock held.
     if !holds_locks {
         crate::sys::end_by_signals();
     }
-    printer::settle(holds_locks.then_some(Duration::from_millis(500)));
+    printer::settle(holds_locks.then_some(READERS));
+    let Some(why) = printer::lost() else { return exit };
+    let exit = unsaid(&why, exit.max(Exit::NoVerdict));
+    printer::settle(holds_locks.then_some(READERS));
     exit
+}
+
+// A check that nobody could be told of is none.
+fn unsaid(why: &std::io::Error, exit: Exit) -> Exit {
+    crate::command::say(&format!("error: stdout cannot be written: {why}\nexit code {}", exit.code()));
+    exit
+}
+
+/// How long whoever holds locks waits at its end for a reader of its words.
+const READERS: Duration = Duration::from_millis(500);
+
+// A command line that clap cannot read, or one that asks for help.
+fn unfit(error: &clap::Error, requested: Clocks) -> Exit {
+    // clap sends help and version to stdout and errors to stderr; a closed pipe is no reason to panic.
+    let printed = error.print();
+    if !error.use_stderr() {
+        return match printed {
+            Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => unsaid(&why, Exit::NoVerdict),
+            _ => Exit::Passed,
+        };
+    }
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let lock_run = args.len() >= 2 && args[..2] == ["lock", "run"];
+    command::refusal::tell(args, &error.to_string(), requested);
+    if lock_run { Exit::Usage.of_lock_run() } else { Exit::Usage }
 }
 
 fn dispatch(command: Command, requested: Clocks) -> anyhow::Result<Exit> {

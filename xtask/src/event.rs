@@ -63,6 +63,8 @@ pub enum Event {
         run: RunId,
         /// Its tasks, in the order of the suite.
         tasks: Vec<TaskName>,
+        /// Whether only a part of the suite was asked for.
+        partial: bool,
         /// CPU slots of the pool.
         slots: usize,
         /// The run deadline.
@@ -138,6 +140,11 @@ pub enum Event {
     RunFinished {
         /// The result.
         verdict: Word,
+        /// Whether only a part of the suite was asked for.
+        partial: bool,
+        /// Why nothing ran or nobody may rely on it, for people; none where the tasks say it all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cause: Option<String>,
         /// Which limit was passed, if one was.
         late: Option<Limit>,
         /// How long it ran.

@@ -38,8 +38,20 @@ struct State {
     stuck: bool,
     left_out: usize,
     closed: [bool; 2],
+    // What became of data that could not be written, though its reader is there.
+    lost: Option<Errno>,
     // No thread could be had: whoever prints writes by itself.
     alone: bool,
+}
+
+impl State {
+    // A pipe whose reader has gone had as much as that wanted; a disk that is full has lost something.
+    fn close(&mut self, to: To, error: Errno) {
+        self.closed[to as usize] = true;
+        if to == To::Stdout && error != Errno::EPIPE {
+            self.lost.get_or_insert(error);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -87,7 +99,7 @@ impl Printer {
                 match (written, &mut state.writing) {
                     (Ok(count), Some((_, _, done))) => *done += count,
                     // Nobody will read any more.
-                    (Err(_), _) => state.closed[to as usize] = true,
+                    (Err(error), _) => state.close(to, error),
                     (Ok(_), None) => {}
                 }
                 (state.moved, state.stuck) = (Some(Instant::now()), false);
@@ -140,8 +152,11 @@ pub fn print(to: To, text: impl Into<Vec<u8>>) {
     }
     if state.alone {
         let mut done = 0;
-        while let Some(Ok(count)) = text.get(done..).filter(|rest| !rest.is_empty()).map(|rest| write_some(to, rest)) {
-            done += count;
+        while let Some(rest) = text.get(done..).filter(|rest| !rest.is_empty()) {
+            match write_some(to, rest) {
+                Ok(count) => done += count,
+                Err(error) => return state.close(to, error),
+            }
         }
         return;
     }
@@ -183,6 +198,11 @@ pub fn settle(limit: Option<Duration>) -> bool {
         }
         state = printer.wait(state, left);
     }
+}
+
+/// Why data that was to be printed is lost, if it is: whoever asked for it does not know what came of it.
+pub fn lost() -> Option<io::Error> {
+    PRINTER.get().and_then(|printer| printer.state().lost).map(io::Error::from)
 }
 
 /// Takes back what was not written yet, for somebody else to print: the last `most` bytes of it at most.

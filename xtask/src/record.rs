@@ -61,6 +61,14 @@ impl Record {
         }
     }
 
+    /// Why nothing ran, or why nobody may rely on what did; none where the tasks say it all.
+    pub fn cause(&self) -> Option<String> {
+        let changed = (!self.tree_changed.is_empty())
+            .then(|| format!("the tree changed during the run: {}", self.tree_changed.join(", ")));
+        let all: Vec<String> = self.trouble.iter().cloned().chain(changed).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
     /// Which limit was passed: the run's before a task's.
     pub fn late(&self) -> Option<Limit> {
         let task_late = || self.tasks.iter().any(|task| task.verdict == Verdict::Late(Limit::Task));

@@ -2,11 +2,13 @@
 
 pub mod adopt;
 pub mod check_receipt;
+pub mod destination;
 pub mod gate;
 pub mod lock;
 pub mod outer;
 pub mod plan;
 pub mod preflight;
+pub mod refusal;
 pub mod release;
 pub mod report;
 pub mod runner;

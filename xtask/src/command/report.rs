@@ -1,12 +1,11 @@
 //! `report`: receipts as one HTML file, and the newest run as a trace. Takes no lock.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
-use super::say;
+use super::{destination, say};
 use crate::archive;
 use crate::digest;
 use crate::event::TaskRecord;
@@ -35,13 +34,18 @@ pub struct Request {
 /// Draws the receipts. Errors where there are none, where one that was named cannot be read, and where nothing can be written.
 pub fn run(request: &Request) -> anyhow::Result<Exit> {
     let repo = Repo::find(&std::env::current_dir().context("there is no current folder")?)?;
+    let output = request.output.clone().unwrap_or_else(|| repo.root.join(OUTPUT));
+    destination::check("--output", &output, Some(&repo), html::BEGINNING)?;
+    if let Some(path) = &request.trace {
+        destination::check("--trace", path, Some(&repo), trace::BEGINNING)?;
+        ensure!(*path != output, "--output and --trace name the same file");
+    }
     let mut receipts = if request.receipts.is_empty() { of_checkout(&repo.root) } else { named(&request.receipts)? };
     // Stable: of two runs of one millisecond the order of the names stays.
     receipts.sort_by_key(|receipt| std::cmp::Reverse(receipt.predicate.clocks.requested.wall_ms));
     let Some(newest) = receipts.first() else {
         bail!("{} holds no receipts yet; cargo xtask verify leaves one", repo.root.join(archive::FOLDER).display());
     };
-    let output = request.output.clone().unwrap_or_else(|| repo.root.join(OUTPUT));
     write(&output, &html::page(&receipts, needs(&repo, newest).as_ref()))?;
     let runs = plural(receipts.len(), "run");
     say(&format!("      Report {} ({runs}, the newest {})", output.display(), newest.predicate.run.as_str()));
@@ -59,35 +63,29 @@ pub fn junit(path: Option<&Path>, receipt: &Receipt, tasks: &[TaskRecord]) -> Op
 }
 
 /// Takes away the JUnit XML of an earlier run before a new one begins: where that is killed, nothing speaks for it.
-/// Errors if it cannot be taken away.
-pub fn forget_junit(path: &Path) -> anyhow::Result<()> {
+/// Errors if it is not ours to write, and then nothing is touched.
+pub fn forget_junit(path: &Path, repo: &Repo) -> anyhow::Result<()> {
+    destination::check("--junit", path, Some(repo), junit::BEGINNING)?;
     let forgotten = match fs::symlink_metadata(path) {
         Ok(data) if data.is_file() => fs::remove_file(path),
         // A link stays, and what it leads to is emptied; /dev/stdout and its like are not ours to take away.
         Ok(data) if data.is_symlink() && path.is_file() => fs::write(path, ""),
-        Ok(data) if data.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
         _ => Ok(()),
     };
     forgotten.with_context(|| format!("--junit {} cannot be written", path.display()))
 }
 
-/// Says in the JUnit XML that `verify` was asked for that it was refused, and why. `args` as on the command line, which
-/// may be what was wrong.
-pub fn refused_junit(mut args: impl Iterator<Item = OsString>, why: &str) {
-    let mut path = None;
-    if args.next().is_none_or(|command| command != "verify") {
-        return;
-    }
-    while let Some(arg) = args.next() {
-        path = match arg.to_str() {
-            Some("--junit") => args.next(),
-            Some(text) if text.starts_with("--junit=") => text.strip_prefix("--junit=").map(OsString::from),
-            _ => path,
-        };
-    }
-    let Some(path) = path.map(PathBuf::from).filter(|path| !path.as_os_str().is_empty()) else { return };
-    if let Err(error) = write(&path, &junit::refused(why, sys::clocks().wall_ms)) {
-        say(&format!("note: {error:#}"));
+/// Says in the JUnit XML that `verify` was asked for that it was refused, and why.
+pub fn refused_junit(path: &Path, why: &str) {
+    let repo = std::env::current_dir().ok().and_then(|here| Repo::find(&here).ok());
+    let written = destination::check("--junit", path, repo.as_ref(), junit::BEGINNING)
+        .and_then(|()| write(path, &junit::refused(why, sys::clocks().wall_ms)));
+    if let Err(error) = written {
+        let error = format!("{error:#}");
+        // It may be the very reason for the refusal, and then it was said.
+        if !why.contains(&error) {
+            say(&format!("note: {error}"));
+        }
     }
 }
 

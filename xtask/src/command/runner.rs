@@ -117,7 +117,8 @@ impl Runner<'_> {
         self.show.on(&Stamped { at: won, event: Event::Acquired { queue: won.since(order.requested.monotonic) } });
         let tasks = plan.tasks.iter().map(|task| task.name.clone()).collect();
         let (slots, deadline) = (plan.slots, plan.deadline);
-        self.show.on(&Stamped { at: won, event: Event::RunStarted { run: order.run.clone(), tasks, slots, deadline } });
+        let (run, partial) = (order.run.clone(), plan.partial);
+        self.show.on(&Stamped { at: won, event: Event::RunStarted { run, tasks, partial, slots, deadline } });
         // Under the locks: no other run of this checkout is writing there.
         if let Err(error) = archive::sweep(&order.root).and_then(|()| sweep_logs(&order.root)) {
             self.show.tell(Event::Note { text: format!("old receipts and logs cannot be removed: {error}") });
@@ -310,6 +311,8 @@ impl Runner<'_> {
         let run = Duration::from_millis(receipt.predicate.run_ms);
         let event = Event::RunFinished {
             verdict: show.record.result(),
+            partial: plan.partial,
+            cause: show.record.cause(),
             late: show.record.late(),
             run,
             receipt: path,
@@ -317,7 +320,7 @@ impl Runner<'_> {
         };
         let finished = Stamped { at: sys::now(), event };
         show.on(&finished);
-        show.job_summary(&finished);
+        show.write_summary(&finished);
         hand_over_the_rest(&mut self.watch.lifeline.borrow_mut());
         exit
     }

@@ -4,15 +4,18 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 use crate::event::{Event, Stamped};
 use crate::printer::{self, To, print};
+use crate::receipt::statement::{Extent, Receipt};
 use crate::record::Record;
-use crate::report::{FRAME, Outside, Piece, Scene, Screen, Size, Style, json};
+use crate::report::{FRAME, Outside, Piece, Scene, Screen, Size, Style, Surface, json};
 use crate::run::Observer;
 use crate::run::order::Format;
 use crate::sys;
 use crate::time::Moment;
+use crate::verdict::Exit;
 
 /// How many bytes of the end of a log the live rows look at.
 const LAST_BYTES: u64 = 4096;
@@ -42,11 +45,6 @@ impl Show {
         self.on(&Stamped { at: sys::now(), event });
     }
 
-    /// Whether programs read it, not people.
-    pub fn is_json(&self) -> bool {
-        self.json
-    }
-
     /// Leaves the screen to somebody else.
     pub fn close(&mut self) {
         print(To::Stderr, self.screen.erase());
@@ -57,16 +55,35 @@ impl Show {
         print(To::Stderr, self.screen.erase_others());
     }
 
-    /// The Markdown of GitHub's job summary, if this is a job of GitHub's: appended to the file that it names.
-    pub fn job_summary(&self, finished: &Stamped) {
-        let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else { return };
-        let append = || -> io::Result<()> {
-            let mut file = File::options().append(true).create(true).open(path)?;
-            file.write_all(self.screen.job_summary(finished).as_bytes())
+    /// Takes an event in and shows nothing: somebody else says it.
+    pub fn learn(&mut self, stamped: &Stamped) {
+        self.record.on(stamped);
+        self.screen.learn(stamped);
+    }
+
+    /// Writes the run into the summary of GitHub's job, if this is one.
+    pub fn write_summary(&self, finished: &Stamped) {
+        append_summary(&self.screen.job_summary(finished));
+    }
+
+    /// Says where programs look how a run ended that never began or broke off, `receipt` being what is written of it and
+    /// `path` where; people are told by somebody else.
+    pub fn finish(&mut self, receipt: &Receipt, path: Option<String>, exit: Exit) {
+        let run = &receipt.predicate;
+        let event = Event::RunFinished {
+            verdict: run.result,
+            partial: run.extent == Extent::Partial,
+            cause: self.record.cause(),
+            late: None,
+            run: Duration::from_millis(run.run_ms),
+            receipt: path,
+            exit_code: exit.code(),
         };
-        if let Err(error) = append() {
-            super::say(&format!("note: the job summary cannot be written: {error}"));
+        let finished = Stamped { at: sys::now(), event };
+        if self.json {
+            self.on(&finished);
         }
+        self.write_summary(&finished);
     }
 
     fn write(&self, pieces: Vec<Piece>) {
@@ -95,11 +112,12 @@ impl Show {
 
 impl Observer for Show {
     fn on(&mut self, stamped: &Stamped) {
-        self.record.on(stamped);
         if self.json {
+            self.learn(stamped);
             let line = json::line(stamped, self.requested);
             print(To::Stdout, line);
         } else {
+            self.record.on(stamped);
             let pieces = self.screen.on(stamped, size());
             self.write(pieces);
         }
@@ -121,6 +139,20 @@ impl Observer for Show {
     fn wake_at(&self) -> Option<Moment> {
         if self.json { None } else { self.screen.due().map(|due| self.resting.map_or(due, |rest| rest.max(due))) }
     }
+}
+
+/// Appends markdown to the file that GitHub names for the summary of its job, if this is a job of GitHub's.
+pub fn append_summary(markdown: &str) {
+    let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else { return };
+    let file = File::options().append(true).create(true).open(path);
+    if let Err(error) = file.and_then(|mut file| file.write_all(markdown.as_bytes())) {
+        super::say(&format!("note: the job summary cannot be written: {error}"));
+    }
+}
+
+/// Whether this is the log of a job of GitHub's.
+pub fn on_github(format: Format) -> bool {
+    matches!(style(format).surface, Surface::GitHub { .. })
 }
 
 /// Does something that blocks, and redraws the rows meanwhile where there are some.

@@ -15,11 +15,10 @@ use crate::receipt::build::{Facts, build};
 use crate::receipt::statement::Receipt;
 use crate::record::Record;
 use crate::repo::Repo;
-use crate::report::{Scene, freed};
-use crate::run::Observer as _;
+use crate::report::{Scene, annotation, freed};
 use crate::run::order::{Format, Order, SuiteOrder};
 use crate::time::Clocks;
-use crate::verdict::{Exit, Stop, Word};
+use crate::verdict::{Exit, Stop};
 use crate::{archive, digest, scratch, sys};
 
 use super::say;
@@ -120,7 +119,7 @@ pub fn free(locks: Option<HeldLocks>, exit: Exit, format: Format) {
 
 /// The same for a repository that is known, and with the locks still held at the end.
 pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
-    request.junit.as_deref().map_or(Ok(()), super::report::forget_junit)?;
+    request.junit.as_deref().map_or(Ok(()), |path| super::report::forget_junit(path, repo))?;
     let ports = Ports::from_env()?;
     let (suite_path, suite_text) = super::read_suite(&repo.root, &request.suite)?;
     let past = super::history(&repo.root);
@@ -180,7 +179,8 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     let locks = match held {
         Ok(locks) => locks,
         Err(why) => {
-            let (exit, receipt) = not_held(repo, &why, &facts(None), &ready, (show, request.junit.as_deref()));
+            let (exit, receipt) =
+                not_held(repo, &why, &facts(None), &ready, (show, request.format, request.junit.as_deref()));
             return Ok(Over { exit, run, receipt, locks: None, keeper });
         }
     };
@@ -224,10 +224,19 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
             .iter()
             .for_each(|note| say(&format!("note: {note}")));
         receipt = write(repo, &run, &written).map_err(|error| say(&format!("error: {error:#}"))).ok();
-        if let Some(Written { path, .. }) = &receipt {
-            let path = super::relative(&repo.root, path);
+        let path = receipt.as_ref().map(|receipt| super::relative(&repo.root, &receipt.path));
+        if let Some(path) = &path {
             say(&format!("   receipt   {path}  (result: {})", written.predicate.result));
         }
+        let queue = locks.won.monotonic.since(request.requested.monotonic);
+        show.learn(&Stamped { at: locks.won.monotonic, event: Event::Acquired { queue } });
+        for text in &trouble {
+            show.learn(&Stamped { at: sys::now(), event: Event::Trouble { text: text.clone() } });
+            if show::on_github(request.format) {
+                say(annotation("no verdict", text).trim_end());
+            }
+        }
+        show.finish(&written, path, exit);
     } else if !trouble.is_empty() {
         // It was written before the trouble, and knows nothing of it.
         receipt = None;
@@ -254,14 +263,14 @@ fn not_held(
     why: &NotHeld,
     facts: &Facts,
     ready: &super::preflight::Ready,
-    (mut show, junit): (Show, Option<&Path>),
+    (mut show, format, junit): (Show, Format, Option<&Path>),
 ) -> (Exit, Option<Written>) {
     let ended = sys::clocks();
     if let NotHeld::Cancelled(signal) = why {
-        show.record.on(&Stamped { at: ended.monotonic, event: Event::StopAsked { signal: *signal, again: false } });
+        show.learn(&Stamped { at: ended.monotonic, event: Event::StopAsked { signal: *signal, again: false } });
     }
     let reason = why.to_string().lines().next().unwrap_or_default().to_owned();
-    show.record.on(&Stamped { at: ended.monotonic, event: Event::Trouble { text: reason } });
+    show.learn(&Stamped { at: ended.monotonic, event: Event::Trouble { text: reason.clone() } });
     let receipt = build(facts, &ready.suite, &ready.plan, &show.record, ended);
     super::report::junit(junit, &receipt, &[]).iter().for_each(|note| say(&format!("note: {note}")));
     let written = write(repo, &facts.run, &receipt);
@@ -278,18 +287,10 @@ fn not_held(
         }
     }
     say(&format!("{text}\nexit code {}", exit.code()));
-    if show.is_json() {
-        let told = |written: &Written| super::relative(&repo.root, &written.path);
-        show.on(&Stamped {
-            at: ended.monotonic,
-            event: Event::RunFinished {
-                verdict: if receipt.predicate.result == Word::Cancelled { Word::Cancelled } else { Word::NotRun },
-                late: None,
-                run: Duration::ZERO,
-                receipt: written.as_ref().ok().map(told),
-                exit_code: exit.code(),
-            },
-        });
+    if show::on_github(format) && !matches!(exit, Exit::Cancelled(_)) {
+        say(annotation("nothing was run", &reason).trim_end());
     }
+    let path = written.as_ref().ok().map(|written| super::relative(&repo.root, &written.path));
+    show.finish(&receipt, path, exit);
     (exit, written.ok())
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::forge;
 use super::lines::{QUOTE_MAX, plural};
+use super::markup::markdown_line;
 use super::pen::{Pen, Tone};
 use super::scoreboard::{Scoreboard, State, Stopping};
 use super::{Row, Surface, timeline};
@@ -18,13 +19,13 @@ use crate::verdict::{Cause, Limit, Stop, Verdict, Word};
 
 /// The ending for a `RunFinished`; nothing for any other event.
 pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
-    let Event::RunFinished { verdict, late, run, receipt, exit_code } = &stamped.event else {
+    let Event::RunFinished { verdict, late, run, receipt, exit_code, .. } = &stamped.event else {
         return String::new();
     };
     let clock = utc_clock(board.wall_ms(stamped.at));
-    let counts = counts(board);
+    let counts = counts(board) + board.scene.partial();
     let (verb, tone, head) = match verdict {
-        Word::Passed => ("PASSED", Tone::Good, format!("{} at {}", tasks(board), tree(board))),
+        Word::Passed => ("PASSED", Tone::Good, format!("{} at {}", board.scene.asked_for(), tree(board))),
         Word::Failed => ("FAILED", Tone::Bad, counts),
         Word::Late => ("LATE", Tone::Bad, counts),
         Word::Cancelled => ("CANCELLED", Tone::Bad, format!("{}: {counts}", sender(board, pen))),
@@ -32,7 +33,7 @@ pub(super) fn text(board: &Scoreboard, pen: &Pen, stamped: &Stamped) -> String {
             ("NO VERDICT", Tone::Bad, format!("{counts}, but the tree changed during the run: {}", files(board)))
         }
         Word::NoVerdict => ("NO VERDICT", Tone::Bad, counts),
-        Word::NotRun => ("NOT-RUN", Tone::Bad, "nothing was run".to_owned()),
+        Word::NotRun => ("NOT-RUN", Tone::Bad, format!("nothing was run{}", board.scene.partial())),
     };
     let mut out = pen.say(&clock, verb, tone, &head);
     for line in &board.trouble {
@@ -72,16 +73,10 @@ pub(super) fn markdown(board: &Scoreboard, stamped: &Stamped) -> String {
     let Event::RunFinished { verdict, run, .. } = &stamped.event else { return String::new() };
     let queue = Human(board.queue.unwrap_or(Duration::ZERO));
     let times = format!("run {} of {}, queue {queue} of", Human(*run), Human(board.scene.deadline));
-    let head = format!("verify {verdict} at {}: {times} {}", tree(board), Human(board.scene.queue_budget));
-    let line = |text: &str| {
-        text.chars().fold(String::new(), |out, c| match c {
-            // Nothing foreign is markup: neither of a table, nor of markdown, nor of HTML.
-            '|' | '`' | '<' | '>' | '*' | '_' | '[' | ']' | '\\' | '&' | '#' | '@' => {
-                out + &format!("&#{};", u32::from(c))
-            }
-            c => out + c.encode_utf8(&mut [0; 4]),
-        })
-    };
+    let (partial, budget) = (board.scene.partial(), Human(board.scene.queue_budget));
+    let place = if *verdict == Word::NotRun { String::new() } else { format!(" at {}", tree(board)) };
+    let head = format!("verify {verdict}{partial}{place}: {times} {budget}");
+    let line = markdown_line;
     let mut out = format!("### {}\n", line(&head));
     for trouble in &board.trouble {
         out += &format!("\n{}\n", line(trouble));
@@ -101,11 +96,6 @@ pub(super) fn markdown(board: &Scoreboard, stamped: &Stamped) -> String {
         );
     }
     out
-}
-
-fn tasks(board: &Scoreboard) -> String {
-    let (ran, all) = (board.scene.tasks.len(), board.scene.suite_tasks);
-    if ran < all { format!("{ran} of {all} tasks (partial)") } else { plural(ran, "task") }
 }
 
 fn tree(board: &Scoreboard) -> String {

@@ -55,6 +55,11 @@ pub(super) fn annotation(record: &TaskRecord, limit: Duration) -> String {
     format!("{line}::{}\n", data(&message))
 }
 
+/// One `::error` line for what is no task's.
+pub(super) fn error(title: &str, text: &str) -> String {
+    format!("::error title={}::{}\n", property(title), data(text.trim_end()))
+}
+
 /// Where in the repository a log points: file, line and what it says there. A panic of Rust, a diagnostic of rustc, or
 /// a line that begins with `file:line:`, in this order; never a file outside of the repository.
 pub(super) fn place(tail: &[String]) -> Option<(String, u64, String)> {

@@ -8,7 +8,7 @@ use super::markup::escape;
 use super::timeline::{LEFT, RIGHT, WIDTH, human, percent};
 use crate::clean::cut;
 use crate::receipt::past::median;
-use crate::receipt::statement::Predicate;
+use crate::receipt::statement::{Extent, Predicate};
 use crate::verdict::Word;
 
 const HEIGHT: f64 = 44.0;
@@ -34,18 +34,19 @@ impl Use {
 /// The drawing of `runs`, oldest first: the queue, the run, and each task of the newest run, then those that are in it no more.
 pub fn draw(runs: &[&Predicate]) -> String {
     let mut rows: Vec<(String, Vec<Use>)> = Vec::new();
+    // What a part of the suite took says nothing beside what all of it takes.
+    let counts = |run: &Predicate| run.clocks.won.is_some() && run.extent == Extent::Whole;
     let mut whole = |name: &str, used: fn(&Predicate) -> (u64, u64)| {
-        let uses =
-            runs.iter().enumerate().filter(|(_, run)| name == "queue" || run.clocks.won.is_some()).map(|(i, run)| {
-                let (used, limit) = used(run);
-                Use {
-                    run: i,
-                    used,
-                    limit,
-                    verdict: run.result,
-                    title: title(run, name, used, limit, &run.result.to_string()),
-                }
-            });
+        let uses = runs.iter().enumerate().filter(|(_, run)| name == "queue" || counts(run)).map(|(i, run)| {
+            let (used, limit) = used(run);
+            Use {
+                run: i,
+                used,
+                limit,
+                verdict: run.result,
+                title: title(run, name, used, limit, &run.result.to_string()),
+            }
+        });
         rows.push((name.to_owned(), uses.collect()));
     };
     whole("queue", |run| (run.queue_ms, run.limits.queue_ms));

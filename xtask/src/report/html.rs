@@ -7,9 +7,13 @@ use super::history;
 use super::markup::escape;
 use super::timeline::{self, Needs, human, percent};
 use crate::digest::short;
-use crate::receipt::statement::{Answer, Predicate, Receipt, Task};
+use crate::receipt::statement::{Answer, Extent, Predicate, Receipt, Task};
 use crate::time::utc;
 use crate::verdict::Word;
+
+/// How every page of ours begins.
+pub const BEGINNING: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+    <meta name=\"generator\" content=\"xtask\">\n";
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--page:#fff;--ink:#1f2328;--soft:#59636e;--line:#d1d9e0;--card:#f6f8fa;--passed:#3b7dd8;\
@@ -48,7 +52,7 @@ code{white-space:nowrap;font:12.5px ui-monospace,Menlo,Consolas,monospace}
 pub fn page(receipts: &[Receipt], needs: Option<&Needs>) -> String {
     let Some(newest) = receipts.first() else { return String::new() };
     let run = &newest.predicate;
-    let mut out = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    let mut out = String::from(BEGINNING);
     out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
     // Nothing of a page made from what tasks are called may run or be fetched, whatever a browser makes of it.
     out += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n";
@@ -89,7 +93,23 @@ fn headline(receipt: &Receipt) -> String {
     let counts: Vec<String> =
         words.into_iter().filter(|&word| count(word) > 0).map(|word| format!("{} {word}", count(word))).collect();
     let at = receipt.subject.commit.as_deref().map_or(String::new(), |id| format!(" at {}", short(id)));
-    format!("{}: {}{at}", run.result.to_string().to_uppercase().replace('-', " "), counts.join(", "))
+    let result = run.result.to_string().to_uppercase().replace('-', " ");
+    format!("{result}{}: {}{at}", partial(run), counts.join(", "))
+}
+
+fn partial(run: &Predicate) -> &'static str {
+    if run.extent == Extent::Partial { super::PARTIAL } else { "" }
+}
+
+// `whole`, or which part: `partial: --only fmt,test`.
+fn extent(run: &Predicate) -> String {
+    if run.extent == Extent::Whole {
+        return "whole".to_owned();
+    }
+    let only: Vec<&str> = run.selection.only.iter().map(|task| task.as_str()).collect();
+    let only = if only.is_empty() { String::new() } else { format!(" --only {}", only.join(",")) };
+    let profile = run.selection.profile.as_ref().map_or(String::new(), |name| format!(" --profile {}", name.as_str()));
+    format!("partial:{profile}{only}")
 }
 
 fn facts(out: &mut String, receipt: &Receipt) {
@@ -113,7 +133,7 @@ fn facts(out: &mut String, receipt: &Receipt) {
         ("closest to its deadline", closest),
         ("tree", tree),
         ("CPU slots", limits.slots.to_string()),
-        ("suite", format!("{} {}", run.suite.path, short(&run.suite.sha256))),
+        ("suite", format!("{} {}, {}", run.suite.path, short(&run.suite.sha256), extent(run))),
         ("toolchain", if versions.is_empty() { "-".to_owned() } else { versions.join(", ") }),
     ];
     out.push_str("<div class=\"facts\">");
@@ -185,7 +205,8 @@ fn past(out: &mut String, receipts: &[Receipt]) {
     }
     let _ = writeln!(out, "<h2>Shares of deadlines over {} runs</h2>", runs.len());
     out.push_str(
-        "<p class=\"soft\">Oldest left, newest right. The dashed line is the deadline; a line joins what passed.</p>\n",
+        "<p class=\"soft\">Oldest left, newest right. The dashed line is the deadline; a line joins what passed. \
+         Runs of a part of the suite are not in the row of runs.</p>\n",
     );
     let _ = writeln!(out, "<div class=\"wide\">\n{}</div>", history::draw(&runs));
     let _ = writeln!(out, "<details{}><summary>All runs</summary>", if runs.len() <= 10 { " open" } else { "" });
@@ -195,7 +216,7 @@ fn past(out: &mut String, receipts: &[Receipt]) {
             format!("<code>{}</code>", escape(run.run.as_str())),
             utc(run.clocks.requested.wall_ms).replace('T', " "),
             run.caller.to_string(),
-            word(run.result),
+            word(run.result) + partial(run),
             format!("<code>{}</code>", escape(receipt.subject.commit.as_deref().map_or("-", short))),
             human(run.queue_ms),
             human(run.run_ms),

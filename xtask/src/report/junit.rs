@@ -4,9 +4,12 @@ use std::fmt::Write as _;
 
 use super::markup::escape;
 use crate::event::TaskRecord;
-use crate::receipt::statement::{Receipt, Task};
+use crate::receipt::statement::{Extent, Receipt, Task};
 use crate::time::utc;
 use crate::verdict::Word;
+
+/// How every file of ours begins.
+pub const BEGINNING: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"xtask\" ";
 
 /// The XML of a run: its receipt, and what is known of its tasks beside it (the last lines of their logs). A run that has
 /// not passed has a failure or an error in it even if every task passed: readers of this file look at nothing else.
@@ -22,7 +25,7 @@ pub fn xml(receipt: &Receipt, records: &[TaskRecord]) -> String {
         cancelled + usize::from(unexplained),
         seconds(run.run_ms)
     );
-    let mut out = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"xtask\" {counts}>\n");
+    let mut out = format!("{BEGINNING}{counts}>\n");
     let (suite, at) = (escape(&run.suite.path), utc(run.clocks.requested.wall_ms));
     let _ = writeln!(out, r#"  <testsuite name="{suite}" timestamp="{}" {counts}>"#, at.trim_end_matches('Z'));
     out.push_str("    <properties>\n");
@@ -30,6 +33,7 @@ pub fn xml(receipt: &Receipt, records: &[TaskRecord]) -> String {
     for (name, value) in [
         ("run", run.run.as_str().to_owned()),
         ("result", run.result.to_string()),
+        ("extent", if run.extent == Extent::Whole { "whole" } else { "partial" }.to_owned()),
         ("caller", run.caller.to_string()),
         ("commit", commit.to_owned()),
         ("queue_ms", run.queue_ms.to_string()),
@@ -56,7 +60,7 @@ pub fn refused(why: &str, wall_ms: u64) -> String {
     let (why, at) = (escape(why), utc(wall_ms));
     let at = at.trim_end_matches('Z');
     format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"xtask\" {counts}>\n  \
+        "{BEGINNING}{counts}>\n  \
          <testsuite name=\"xtask\" timestamp=\"{at}\" {counts}>\n    \
          <testcase name=\"(run)\" classname=\"xtask\" time=\"0.000\">\n      \
          <error type=\"refused\" message=\"nothing was queued or run\">{why}</error>\n    \

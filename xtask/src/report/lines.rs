@@ -14,7 +14,7 @@ use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::TaskName;
 use crate::receipt::past::median;
 use crate::time::{Human, Moment, utc_clock};
-use crate::verdict::{Limit, Reason, Stop, Verdict};
+use crate::verdict::{Limit, Reason, Stop, Verdict, Word};
 
 /// How often a heartbeat is due where there is no terminal.
 pub const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -68,11 +68,8 @@ impl Lines {
             // Before the locks are won the ending follows at once and says it.
             Event::Trouble { .. } if self.board.won.is_none() => String::new(),
             Event::Trouble { text } => self.say(at, "TROUBLE", Tone::Bad, &clean::line(text.as_bytes(), QUOTE_MAX)),
-            Event::RunStarted { run, tasks, slots, deadline } => {
-                let count = match (tasks.len(), self.board.scene.suite_tasks) {
-                    (some, all) if some < all => format!("{some} of {all} tasks (partial)"),
-                    (all, _) => plural(all, "task"),
-                };
+            Event::RunStarted { run, slots, deadline, .. } => {
+                let count = self.board.scene.asked_for();
                 let text = format!("run {run}: {count}, {}, deadline {}", plural(*slots, "cpu slot"), Human(*deadline));
                 if self.pen.terminal() { String::new() } else { self.say(at, "Run", Tone::Busy, &text) }
             }
@@ -108,7 +105,7 @@ impl Lines {
                 self.say(at, "CHANGED", Tone::Bad, &format!("the tree changed during the run: {}", files.join(", ")))
             }
             Event::RunFinished { .. } => {
-                let annotations = std::mem::take(&mut self.annotations).concat();
+                let annotations = std::mem::take(&mut self.annotations).concat() + &self.no_verdict(stamped);
                 annotations + &ending::text(&self.board, &self.pen, stamped)
             }
         };
@@ -220,6 +217,16 @@ impl Lines {
             self.annotations.push(self.pen.quote(&forge::annotation(record, limit)));
         }
         pieces
+    }
+
+    // No task is to blame, so that no annotation of a task says it.
+    fn no_verdict(&self, stamped: &Stamped) -> String {
+        match (&stamped.event, &self.pen.style.surface) {
+            (Event::RunFinished { verdict: Word::NoVerdict, cause: Some(cause), .. }, Surface::GitHub { .. }) => {
+                super::annotation("no verdict", &clean::line(cause.as_bytes(), QUOTE_MAX))
+            }
+            _ => String::new(),
+        }
     }
 
     // Where the service can fold it, the whole log.

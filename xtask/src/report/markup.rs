@@ -1,4 +1,4 @@
-//! Text that others wrote, made safe inside HTML, SVG and XML.
+//! Text that others wrote, made safe inside HTML, SVG, XML and markdown.
 
 /// A text as content or as the value of an attribute in quotes. What XML 1.0 cannot hold, and marks that make a line read
 /// as another, become U+FFFD.
@@ -18,4 +18,12 @@ pub fn escape(text: &str) -> String {
         }
     }
     out
+}
+
+/// One line of text inside markdown: nothing foreign is markup, neither of a table, nor of markdown, nor of HTML.
+pub fn markdown_line(text: &str) -> String {
+    text.chars().fold(String::new(), |out, c| match c {
+        '|' | '`' | '<' | '>' | '*' | '_' | '[' | ']' | '\\' | '&' | '#' | '@' => out + &format!("&#{};", u32::from(c)),
+        c => out + c.encode_utf8(&mut [0; 4]),
+    })
 }

@@ -25,6 +25,7 @@ pub use screen::{FRAME, Screen, Size};
 
 use pen::{Pen, Tone};
 
+use crate::clean;
 use crate::name::{Name, TaskName};
 use crate::plan::Plan;
 use crate::receipt::past::Past;
@@ -98,6 +99,19 @@ impl Style {
     }
 }
 
+/// A line that GitHub shows on the page of its job, outside of the log.
+pub fn annotation(title: &str, text: &str) -> String {
+    forge::error(title, text).replace("##[", "# #[")
+}
+
+/// A call that was refused, as markdown for the summary of GitHub's job. `command` is its first word.
+pub fn refused_summary(command: &str, why: &str) -> String {
+    let lines =
+        why.trim_end().lines().map(|line| markup::markdown_line(&clean::line(line.as_bytes(), lines::QUOTE_MAX)));
+    let head = markup::markdown_line(command);
+    lines.fold(format!("### {head} refused: nothing was queued or run\n"), |out, line| out + "\n" + &line + "  ") + "\n"
+}
+
 /// What is said once the lock of a run is free, `wall_ms` milliseconds after 1970: the last line of all.
 pub fn freed(style: &Style, wall_ms: u64) -> String {
     let line = Pen::plain(style.clone()).say(&utc_clock(wall_ms), "Freed", Tone::Good, "workstation lock");
@@ -137,8 +151,10 @@ pub struct Scene {
     pub wrap_up: Duration,
     /// CPU slots of the pool.
     pub slots: usize,
-    /// How many tasks the suite has; more than `tasks` where the run is partial.
+    /// How many tasks the suite has.
     pub suite_tasks: usize,
+    /// Whether only a part of it was asked for, even if that part has every task: the gate refuses its receipt.
+    pub partial: bool,
     /// How long earlier runs of the whole suite took that it passed, oldest first.
     pub past_runs: Vec<Duration>,
     /// The tasks of the run, in the order of the suite.
@@ -166,7 +182,21 @@ pub struct Row {
     pub past: Vec<Duration>,
 }
 
+/// What stands behind the words about a run of a part of the suite.
+const PARTIAL: &str = " (partial)";
+
 impl Scene {
+    /// ` (partial)`, or nothing.
+    fn partial(&self) -> &'static str {
+        if self.partial { PARTIAL } else { "" }
+    }
+
+    /// `4 tasks`, `2 of 4 tasks (partial)`.
+    fn asked_for(&self) -> String {
+        let (some, all) = (self.tasks.len(), self.suite_tasks);
+        if self.partial { format!("{some} of {all} tasks{PARTIAL}") } else { lines::plural(some, "task") }
+    }
+
     /// The scene of a plan of `suite`.
     pub fn new(
         (command, suite_path): (&str, &str),
@@ -199,6 +229,7 @@ impl Scene {
             wrap_up: plan.wrap_up,
             slots: plan.slots,
             suite_tasks: suite.tasks.len(),
+            partial: plan.partial,
             past_runs: if plan.partial { Vec::new() } else { past.runs.clone() },
             tasks: plan.tasks.iter().map(row).collect(),
         }

@@ -72,6 +72,11 @@ impl Screen {
         pieces
     }
 
+    /// Takes an event in that is shown elsewhere.
+    pub fn learn(&mut self, stamped: &Stamped) {
+        self.lines.board.on(stamped);
+    }
+
     /// Whether there are rows to redraw: on a terminal.
     pub fn has_rows(&self) -> bool {
         self.lines.pen.terminal()

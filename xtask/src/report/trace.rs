@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use crate::receipt::statement::Receipt;
 
+/// How every trace of ours begins.
+pub const BEGINNING: &str = r#"{"displayTimeUnit":"ms","traceEvents":[{"args":{"name":"xtask r-"#;
+
 /// The trace of a run. Time begins at its request; `ts` and `dur` are microseconds, as the format wants.
 pub fn trace(receipt: &Receipt) -> String {
     let run = &receipt.predicate;
@@ -23,8 +26,10 @@ pub fn trace(receipt: &Receipt) -> String {
     let queue = json!({"budget_ms": run.limits.queue_ms});
     events.push(slice("queue", "run", (0, 0, micros(run.queue_ms)), queue));
     if let Some(won) = run.clocks.won {
-        let whole =
-            json!({"result": run.result, "deadline_ms": run.limits.deadline_ms, "commit": receipt.subject.commit});
+        let whole = json!({
+            "result": run.result, "extent": run.extent, "deadline_ms": run.limits.deadline_ms,
+            "commit": receipt.subject.commit,
+        });
         let begin = since(won.monotonic_ms);
         events.push(slice("run", "run", (0, begin, micros(run.run_ms)), whole));
         if let Some(started) = run.clocks.started {

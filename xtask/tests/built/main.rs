@@ -50,6 +50,7 @@ mod soak_gate;
 mod soak_ground;
 mod soak_plan;
 mod soak_suite;
+mod told;
 mod verify;
 mod verify_ends;
 mod verify_outputs;

@@ -91,15 +91,60 @@ fn junit_is_written_however_the_run_ends() {
     refused(&["--outer", "1m", "--junit", "target/junit/run.xml"], "outer is ");
     refused(&["--junit", "target/junit/run.xml", "--outr", "1m"], "--outr");
     refused(&["--junit", "target/junit/run.xml", "--key", "nowhere"], "nowhere");
-    world.run(&["verify", "--junit", "target"]).expect(2).says("--junit target cannot be written");
-    assert!(world.repo.join("target/junit").is_dir(), "a folder is not taken away");
+}
+
+#[test]
+fn only_what_is_empty_or_our_own_is_written_over() {
+    let world = World::new(SUITE);
+    world.write("gone.md", "tracked, and put aside for a moment");
+    world.commit("second");
+    fs::remove_file(world.repo.join("gone.md")).unwrap();
+    std::os::unix::fs::symlink("ci/suite.toml", world.repo.join("link")).unwrap();
+    world
+        .write("target/notes.xml", "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"of another tool\">");
+    world.write("target/folder/file", "");
+    world.run(&["verify"]).expect(1);
+    world.run(&["verify", "--junit", "target/junit.xml"]).expect(1);
+    world.run(&["report", "--output", "target/page.html", "--trace", "target/trace.json"]).expect(0);
+    let refused = |command: &[&str], flag: &str, path: &str, why: &str| {
+        let file = world.repo.join(path);
+        let before = fs::read(&file).ok();
+        let done = world.run(&[command, &[flag, path]].concat()).expect(2);
+        assert_eq!(done.err.matches("cannot be written").count(), 1, "{}", done.err);
+        done.says(&format!("{flag} {path} cannot be written")).says(why);
+        assert_eq!(fs::read(&file).ok(), before, "{command:?} {flag} {path}");
+        assert!(before.is_some() || !file.is_file(), "{command:?} made {path}");
+    };
+    let commands: [(&[&str], &str, &str); 5] = [
+        (&["verify"], "--junit", "target/page.html"),
+        (&["verify", "--only", "none"], "--junit", "target/trace.json"),
+        (&["verify", "--outr", "1m"], "--junit", "target/page.html"),
+        (&["report"], "--output", "target/junit.xml"),
+        (&["report"], "--trace", "target/page.html"),
+    ];
+    for (command, flag, of_another_kind) in commands {
+        for path in ["ci/suite.toml", "link", "gone.md"] {
+            refused(command, flag, path, "git tracks it");
+        }
+        refused(command, flag, "target/folder", "it is a folder");
+        for path in ["target/notes.xml", of_another_kind] {
+            refused(command, flag, path, "something else is there");
+        }
+    }
+    world.run(&["report", "--output", "target/both", "--trace", "target/both"]).expect(2).says("the same file");
+
+    // Its own it writes over, and what is empty.
+    world.write("target/page.html", "");
+    world.run(&["verify", "--junit", "target/junit.xml"]).expect(1);
+    world.run(&["report", "--output", "target/page.html", "--trace", "target/trace.json"]).expect(0);
+    world.run(&["report", "--output", "target/page.html", "--trace", "target/trace.json"]).expect(0);
 }
 
 #[test]
 fn a_run_that_is_killed_leaves_no_junit_of_the_one_before() {
     let world = World::new(&SUITE.replace("\"true\"", "\"sleep 600\""));
-    world.write("target/run.xml", "<testsuites/>");
-    world.write("target/far.xml", "<testsuites/>");
+    world.write("target/run.xml", &format!("{}tests=\"1\">", xtask::report::junit::BEGINNING));
+    world.write("target/far.xml", "");
     let link = world.repo.join("target/link.xml");
     std::os::unix::fs::symlink("far.xml", &link).unwrap();
     world.run(&["verify", "--only", "none", "--junit", "target/link.xml"]).expect(2);

@@ -90,6 +90,34 @@ fn page_draws_the_run() {
 }
 
 #[test]
+fn what_a_part_of_the_suite_took_is_no_run_among_runs() {
+    let mut part = good();
+    part.predicate.extent = Extent::Partial;
+    part.predicate.selection.profile = Some(Name::parse("quick").unwrap());
+    part.predicate.run_ms = 1_234;
+    let page = html::page(&[good(), part.clone()], None);
+    tags(&page);
+    assert!(
+        page.contains("<title>PASSED: ") && page.contains("</span> (partial)</td>"),
+        "All runs tell which is partial"
+    );
+    assert!(page.contains("<title>run 8s of 18m") && !page.contains("<title>run 1.2s of 18m"), "the row of runs");
+    assert!(page.contains("<title>test 7s of 1m, passed"), "its tasks are tasks like others");
+    let page = html::page(&[part.clone(), good()], None);
+    assert!(page.contains("<title>PASSED (partial): ") && page.contains("partial: --profile quick<"));
+    assert!(html::page(&[good()], None).contains(" 5555555, whole<"));
+    assert!(junit::xml(&part, &[]).contains(r#"<property name="extent" value="partial"/>"#));
+    assert!(junit::xml(&good(), &[]).contains(r#"<property name="extent" value="whole"/>"#));
+    assert!(trace::trace(&part).contains(r#""extent":"partial""#));
+    for receipt in [part, good()] {
+        assert!(html::page(std::slice::from_ref(&receipt), None).starts_with(html::BEGINNING));
+        assert!(junit::xml(&receipt, &[]).starts_with(junit::BEGINNING));
+        assert!(trace::trace(&receipt).starts_with(trace::BEGINNING));
+    }
+    assert!(junit::refused("", 0).starts_with(junit::BEGINNING));
+}
+
+#[test]
 fn page_needs_nothing_beside_it() {
     let page = html::page(&[failed(), good()], Some(&needs()));
     for word in

@@ -61,6 +61,7 @@ pub fn scene() -> Scene {
         wrap_up: ms(10_000),
         slots: 8,
         suite_tasks: 4,
+        partial: false,
         past_runs: [365_000, 362_000, 371_000].map(ms).to_vec(),
         tasks,
     }
@@ -103,6 +104,8 @@ pub fn finished(task: &str, verdict: Verdict, began: u64, took: u64) -> Event {
 pub fn over(verdict: Word, run: u64, exit_code: u8) -> Event {
     Event::RunFinished {
         verdict,
+        partial: false,
+        cause: None,
         late: None,
         run: ms(run),
         receipt: Some("receipts/r-20261130-140815-51d0aa10.json".to_owned()),
@@ -119,6 +122,7 @@ pub fn begun() -> Vec<(u64, Event)> {
             Event::RunStarted {
                 run: RunId::parse("r-20261130-140815-51d0aa10").expect("a run id"),
                 tasks: scene().tasks.into_iter().map(|row| row.name).collect(),
+                partial: false,
                 slots: 8,
                 deadline: ms(1_680_000),
             },
@@ -232,8 +236,8 @@ fn stopping(task: &str, late: Option<Limit>, signal: &str, took: u64) -> Event {
 
 fn ended(verdict: Word, late: Option<Limit>, run: u64, exit_code: u8) -> Event {
     match over(verdict, run, exit_code) {
-        Event::RunFinished { verdict, run, receipt, exit_code, .. } => {
-            Event::RunFinished { verdict, late, run, receipt, exit_code }
+        Event::RunFinished { verdict, partial, cause, run, receipt, exit_code, .. } => {
+            Event::RunFinished { verdict, partial, cause, late, run, receipt, exit_code }
         }
         other => other,
     }
@@ -339,6 +343,8 @@ fn refused() -> Vec<(u64, Event)> {
         1_920_000,
         Event::RunFinished {
             verdict: Word::NotRun,
+            partial: false,
+            cause: Some("the workstation lock did not come free within 32m".to_owned()),
             late: None,
             run: ms(0),
             receipt: Some("receipts/r-20261130-140531-a991bb00.json".to_owned()),
@@ -389,6 +395,22 @@ fn endings() {
     }
     let lines = late().into_iter().map(|(when, event)| json::line(&Stamped { at: at(when), event }, at(0)));
     check("late.json", &lines.collect::<String>());
+}
+
+/// Also where it names every task, and also where it did not pass: the gate refuses its receipt.
+#[test]
+fn a_run_of_a_part_of_the_suite_says_so() {
+    for (part, all) in [(4, 4), (4, 9)] {
+        let partial = || Scene { suite_tasks: all, partial: true, ..scene() };
+        for (story, style) in [(passed as fn() -> _, plain()), (passed, terminal())] {
+            let said = written(style, partial(), story());
+            assert!(said.contains(&format!("{part} of {all} tasks (partial) at ")), "{said}");
+        }
+        let said = written(plain(), partial(), failed());
+        assert!(said.contains("1 not run (smoke) (partial)"), "{said}");
+        assert!(said.contains(&format!(": {part} of {all} tasks (partial), 8 cpu slots")), "{said}");
+    }
+    assert!(!written(plain(), scene(), failed()).contains("(partial)"));
 }
 
 #[test]
