@@ -15,6 +15,7 @@ pub const MARK: &str = "xtask:outer";
 const CALLERS: [&str; 2] = ["verify", "release"];
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// The least that a caller's own limit must be if it waits for `queue`, in whole minutes, rounded up.
 pub fn needed(run: &RunLimits, queue: Duration) -> Duration {
@@ -79,7 +80,8 @@ pub struct Finding {
 
 /// Compares every marked limit of a file with what `run` needs. A marked line whose limit cannot be read is wrong too.
 pub fn compare(text: &str, run: &RunLimits) -> Vec<Finding> {
-    marked(text).into_iter().flat_map(|marked| judge(&marked, run)).collect()
+    // Some editors on Windows write a mark of their own first of all.
+    marked(text.trim_start_matches('\u{feff}')).into_iter().flat_map(|marked| judge(&marked, run)).collect()
 }
 
 fn judge(marked: &Marked, run: &RunLimits) -> Vec<Finding> {
@@ -93,6 +95,15 @@ fn judge(marked: &Marked, run: &RunLimits) -> Vec<Finding> {
     if !CALLERS.contains(&caller) {
         let known = format!("{MARK}=verify or {MARK}=release");
         return vec![finding(&marked.mark, Some(format!("should be {known}{}", meant(caller, CALLERS))))];
+    }
+    if marked.behind
+        && let Some(key) = systemd_key(&marked.code)
+    {
+        let wrong = format!(
+            "systemd knows no comment behind a value, and takes it for a part of it: write \"# {}\" in a line of its own above",
+            marked.mark
+        );
+        return vec![finding(key, Some(wrong))];
     }
     let queue = match queue_flag(&marked.code).or_else(|| queue_flag(&marked.comment)) {
         None => run.queue,
@@ -125,11 +136,13 @@ struct Marked {
     code: String,
     // What stands behind the mark.
     comment: String,
+    // Whether the mark stands behind the code, not above it.
+    behind: bool,
 }
 
 impl Marked {
     fn nothing((line, (mark, comment)): (usize, (String, String))) -> Self {
-        Self { line, mark, code: String::new(), comment }
+        Self { line, mark, code: String::new(), comment, behind: false }
     }
 }
 
@@ -149,6 +162,7 @@ fn marked(text: &str) -> Vec<Marked> {
             continue;
         }
         let (code, mark) = split(text);
+        let behind = above.is_none();
         let Some((_, (mark, comment))) = above.take().or_else(|| mark.map(|mark| (line, mark))) else { continue };
         let mut code = code.to_owned();
         while code.ends_with('\\')
@@ -157,7 +171,7 @@ fn marked(text: &str) -> Vec<Marked> {
             code.pop();
             code.push_str(split(next).0);
         }
-        found.push(Marked { line, mark, code, comment });
+        found.push(Marked { line, mark, code, comment, behind });
     }
     found.extend(above.map(Marked::nothing));
     found
@@ -181,6 +195,14 @@ fn mark_at(text: &str) -> Option<(String, String)> {
     let value = rest.find(|c: char| c != '=' && c != '-' && !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
     let (mark, comment) = text.split_at(MARK.len() + value);
     Some((mark.to_owned(), comment.to_owned()))
+}
+
+// What a line of a unit of systemd sets that may be or hold a limit.
+fn systemd_key(code: &str) -> Option<&str> {
+    let (key, _) = code.trim().split_once('=')?;
+    let key = key.trim_end();
+    let limits = ["TimeoutStartSec", "TimeoutSec", "RuntimeMaxSec", "Environment"];
+    (limits.contains(&key) || key.starts_with("Exec")).then_some(key)
 }
 
 enum Length {
@@ -216,8 +238,10 @@ fn limits(code: &str) -> Vec<Limit> {
             "XTASK_OUTER" if colon => found.push(limit(format!("{key}: {value}"), length(value, None), "m")),
             "timeout" if colon => found.push(limit(format!("{key}: {value}"), length(value, Some(SECOND)), "m")),
             "TimeoutStartSec" | "TimeoutSec" | "RuntimeMaxSec" if !colon => {
-                let mut limit = limit(format!("{key}={value}"), length(value, Some(SECOND)), "min");
-                if value == "infinity" || matches!(limit.length, Length::Of(Duration::ZERO)) {
+                let mut limit = limit(format!("{key}={value}"), systemd_length(value), "min");
+                // For reasons of history 0 is no limit to a start (systemd.service(5)); to what runs it is one.
+                let zero = matches!(limit.length, Length::Of(Duration::ZERO));
+                if value == "infinity" || zero && key != "RuntimeMaxSec" {
                     limit.length = Length::Endless;
                 }
                 found.push(limit);
@@ -284,9 +308,54 @@ fn bare(text: &str) -> &str {
     text.trim().trim_matches(['"', '\'', ',', ';', ')', ']', '}'])
 }
 
-/// A length as CI services, systemd and coreutils write it: `1h 2m`, `62 minutes`, `1 hour and 2 min`, `3720`, the last
+/// A length as CI services and coreutils write it: `1h 2m`, `62 minutes`, `1 hour and 2 min`, `3720`, the last
 /// only if a `unit` for bare numbers is given. None if it is nothing of the kind.
 pub fn length(text: &str, unit: Option<Duration>) -> Option<Duration> {
+    let word = |word: &str| {
+        Some(match word.to_ascii_lowercase().as_str() {
+            "ms" | "msec" => Duration::from_millis(1),
+            "s" | "sec" | "secs" | "second" | "seconds" => SECOND,
+            "m" | "min" | "mins" | "minute" | "minutes" => MINUTE,
+            "h" | "hr" | "hrs" | "hour" | "hours" => 60 * MINUTE,
+            "d" | "day" | "days" => DAY,
+            _ => return None,
+        })
+    };
+    let between = |rest: &str| {
+        let rest = rest.trim_start_matches([' ', ',']);
+        rest.strip_prefix("and ").unwrap_or(rest).trim_start().len()
+    };
+    sum(text, unit, word, between)
+}
+
+/// A length as systemd writes and reads it (systemd.time(7)): `1h 2min`, `90`; a small m is a minute, a large M a month.
+/// None if it is nothing of the kind; `infinity` is none either.
+pub fn systemd_length(text: &str) -> Option<Duration> {
+    let word = |word: &str| {
+        Some(match word {
+            "us" | "usec" | "\u{3bc}s" | "\u{b5}s" => Duration::from_micros(1),
+            "ms" | "msec" => Duration::from_millis(1),
+            "s" | "sec" | "second" | "seconds" => SECOND,
+            "m" | "min" | "minute" | "minutes" => MINUTE,
+            "h" | "hr" | "hour" | "hours" => 60 * MINUTE,
+            "d" | "day" | "days" => DAY,
+            "w" | "week" | "weeks" => 7 * DAY,
+            "M" | "month" | "months" => DAY.mul_f64(30.44),
+            "y" | "year" | "years" => DAY.mul_f64(365.25),
+            _ => return None,
+        })
+    };
+    sum(text, Some(SECOND), word, |rest| rest.trim_start().len())
+}
+
+// The sum of numbers with a word each; a single number without one has the `unit`. `between` says how much of a rest is
+// left behind what may stand between two terms.
+fn sum(
+    text: &str,
+    unit: Option<Duration>,
+    word: impl Fn(&str) -> Option<Duration>,
+    between: impl Fn(&str) -> usize,
+) -> Option<Duration> {
     let mut rest = text.trim();
     let mut sum = Duration::ZERO;
     let mut terms = 0;
@@ -294,20 +363,16 @@ pub fn length(text: &str, unit: Option<Duration>) -> Option<Duration> {
         let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let number = rest[..number_end].parse::<f64>().ok()?;
         rest = rest[number_end..].trim_start();
-        let word_end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
-        let one = match rest[..word_end].to_ascii_lowercase().as_str() {
+        let word_end = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
+        let one = match &rest[..word_end] {
             "" if terms == 0 && rest.is_empty() => unit?,
-            "ms" | "msec" => Duration::from_millis(1),
-            "s" | "sec" | "secs" | "second" | "seconds" => SECOND,
-            "m" | "min" | "mins" | "minute" | "minutes" => MINUTE,
-            "h" | "hr" | "hrs" | "hour" | "hours" => 60 * MINUTE,
-            "d" | "day" | "days" => 24 * 60 * MINUTE,
-            _ => return None,
+            "" => return None,
+            unit => word(unit)?,
         };
         sum = sum.checked_add(Duration::try_from_secs_f64(number * one.as_secs_f64()).ok()?)?;
         terms += 1;
-        rest = rest[word_end..].trim_start_matches([' ', ',']);
-        rest = rest.strip_prefix("and ").unwrap_or(rest).trim_start();
+        rest = &rest[word_end..];
+        rest = &rest[rest.len() - between(rest)..];
     }
     (terms > 0).then_some(sum)
 }
@@ -327,6 +392,6 @@ pub fn systemd_unit(cgroup: &str) -> Option<(&str, bool)> {
 pub fn systemd_limit(shown: &str) -> Option<Outer> {
     let value = |key: &str| shown.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     let key = if value("Type")? == "oneshot" { "TimeoutStartUSec" } else { "RuntimeMaxUSec" };
-    let length = length(value(key)?, None)?;
+    let length = systemd_length(value(key)?)?;
     Some(Outer { length, from: format!("systemd's {key}") })
 }

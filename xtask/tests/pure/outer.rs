@@ -64,11 +64,48 @@ fn systemd_service() {
         "# xtask:outer=verify\nTimeoutStartSec=infinity\n# xtask:outer=verify\nTimeoutSec=0\n",
         &["2 TimeoutStartSec=infinity", "4 TimeoutSec=0"],
     );
+    check(
+        "# xtask:outer=verify\nRuntimeMaxSec=infinity\n# xtask:outer=verify\nRuntimeMaxSec=0\n",
+        &["2 RuntimeMaxSec=infinity", "4 RuntimeMaxSec=0: is 62m short; set 62min"],
+    );
+    check("# xtask:outer=verify\nTimeoutStartSec=62M\n", &["2 TimeoutStartSec=62M"]);
+    check("# xtask:outer=verify\nTimeoutStartSec=0.001M\n", &["2 TimeoutStartSec=0.001M: is 18m09s short; set 62min"]);
+    for unread in ["1 hour and 2 min", "62 Min", "1h, 2min", "62mins"] {
+        let text = format!("# xtask:outer=verify\nTimeoutStartSec={unread}\n");
+        check(&text, &[&format!("2 TimeoutStartSec={unread}: cannot be read")]);
+    }
     check("# xtask:outer=verify\nEnvironment=\"XTASK_OUTER=61m\"\n", &["2 XTASK_OUTER=61m: is 1m short; set 62m"]);
     check(
         "# xtask:outer=verify\nExecStart=/usr/bin/timeout 61m cargo xtask verify\n",
         &["2 timeout 61m: is 1m short; set 62m"],
     );
+}
+
+/// To systemd it is a part of the value, which it then cannot read: the service has no limit, or another.
+#[test]
+fn systemd_knows_no_comment_behind_a_value() {
+    let wrong = "systemd knows no comment behind a value, and takes it for a part of it: \
+        write \"# xtask:outer=verify\" in a line of its own above";
+    for (line, key) in [
+        ("TimeoutStartSec=103min", "TimeoutStartSec"),
+        ("RuntimeMaxSec = 103min", "RuntimeMaxSec"),
+        ("TimeoutSec=infinity", "TimeoutSec"),
+        ("Environment=XTASK_OUTER=62m", "Environment"),
+        ("ExecStart=/usr/bin/timeout 62m cargo xtask verify", "ExecStart"),
+    ] {
+        check(&format!("[Service]\n{line} # xtask:outer=verify\n"), &[&format!("2 {key}: {wrong}")]);
+        let above = compare(&format!("[Service]\n# xtask:outer=verify\n{line}\n"), &run());
+        assert!(above.iter().all(|finding| finding.wrong.is_none()), "{above:?}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_hides_no_mark() {
+    check(
+        "\u{feff}# xtask:outer=verify\nTimeoutStartSec=61min\n",
+        &["2 TimeoutStartSec=61min: is 1m short; set 62min"],
+    );
+    check("\u{feff}timeout-minutes: 61 # xtask:outer=verify\n", &["1 timeout-minutes: 61: is 1m short; set 62"]);
 }
 
 #[test]
@@ -205,5 +242,7 @@ fn systemd_says_which_unit_and_limit() {
     let simple = "Type=simple\nRuntimeMaxUSec=45min 1s\nTimeoutStartUSec=1min 30s\n";
     assert_eq!(limit(simple), Some(("systemd's RuntimeMaxUSec".to_owned(), Duration::from_secs(2701))));
     assert_eq!(limit("Type=oneshot\nTimeoutStartUSec=infinity\n"), None);
+    let long = limit("Type=oneshot\nTimeoutStartUSec=1month 2w 1d 1min 500ms 7us\n").unwrap().1;
+    assert_eq!(long, Duration::from_secs_f64(86_400.0 * 45.44) + minutes(1) + Duration::from_micros(500_007));
     assert_eq!(limit(""), None);
 }
