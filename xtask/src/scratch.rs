@@ -20,6 +20,8 @@ use crate::sys;
 /// into different folders do not end what the others left.
 const PLACE: &str = "XTASK_SCRATCH";
 
+const MEMORY: &str = "/dev/shm";
+
 /// Memory must have this much room, or the folder goes to the disk: a database has to fit.
 const ROOM: f64 = 512.0 * 1024.0 * 1024.0;
 
@@ -40,7 +42,17 @@ pub struct Scratch {
 impl Scratch {
     /// Makes and locks the folder of this run. Errors if no folder can be had; the text says where it was tried.
     pub fn make(run: &RunId) -> Result<Self, String> {
-        in_a_base(|base| {
+        Self::below(run, |_| true)
+    }
+
+    /// The same outside of memory, for what may be large and needs no speed.
+    pub fn make_on_disk(run: &RunId) -> Result<Self, String> {
+        let asked_for = std::env::var_os(PLACE).is_some();
+        Self::below(run, |base| asked_for || !base.starts_with(MEMORY))
+    }
+
+    fn below(run: &RunId, fits: impl Fn(&Path) -> bool) -> Result<Self, String> {
+        in_a_base(fits, |base| {
             let path = base.join(run.as_str());
             make_locked(&path).map(|lock| Self { path, _lock: lock })
         })
@@ -62,7 +74,7 @@ impl Drop for Scratch {
 /// Whether there is a place for the folder of a run, so that a place which is none is refused before anybody queues. The
 /// error says where it was tried.
 pub fn check() -> Result<(), String> {
-    in_a_base(|base| access(base, AccessFlags::W_OK | AccessFlags::X_OK).map_err(Into::into))
+    in_a_base(|_| true, |base| access(base, AccessFlags::W_OK | AccessFlags::X_OK).map_err(Into::into))
 }
 
 /// Where the folder of this run is, if it has one.
@@ -126,7 +138,7 @@ fn bases(with_room: bool) -> Vec<PathBuf> {
     let room = |folder: &Path| {
         statvfs(folder).is_ok_and(|fs| fs.blocks_available() as f64 * fs.fragment_size() as f64 >= ROOM)
     };
-    let memory = PathBuf::from("/dev/shm");
+    let memory = PathBuf::from(MEMORY);
     let temp = std::env::temp_dir();
     let usable = |folder: &PathBuf| {
         let name = folder.as_os_str().as_encoded_bytes();
@@ -136,7 +148,7 @@ fn bases(with_room: bool) -> Vec<PathBuf> {
     let usual = vec![memory, temp, PathBuf::from("/tmp")];
     let all = std::env::var_os(PLACE).map_or(usual, |place| vec![place.into()]);
     for parent in all {
-        let fits = usable(&parent) && (!with_room || parent != Path::new("/dev/shm") || room(&parent));
+        let fits = usable(&parent) && (!with_room || parent != Path::new(MEMORY) || room(&parent));
         if fits && parent.is_dir() && !parents.contains(&parent) {
             parents.push(parent);
         }
@@ -144,9 +156,9 @@ fn bases(with_room: bool) -> Vec<PathBuf> {
     parents.into_iter().map(|parent| parent.join(&user)).collect()
 }
 
-fn in_a_base<T>(make: impl Fn(&Path) -> io::Result<T>) -> Result<T, String> {
+fn in_a_base<T>(fits: impl Fn(&Path) -> bool, make: impl Fn(&Path) -> io::Result<T>) -> Result<T, String> {
     let mut reasons = Vec::new();
-    for base in bases(true) {
+    for base in bases(true).into_iter().filter(|base| fits(base)) {
         match prepare(&base).and_then(|()| make(&base)) {
             Ok(made) => return Ok(made),
             Err(e) => reasons.push(format!("{}: {e}", base.display())),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod adopt;
+mod adopt_guards;
 mod archive;
 mod dependencies;
 mod interop;

@@ -1,7 +1,8 @@
 //! Edits of other people's TOML files.
 
-use xtask::command::adopt::edit::{push, set};
+use xtask::command::adopt::edit::{push, replace, set};
 use xtask::command::adopt::program::{keeps, seeded};
+use xtask::command::adopt::starter::{Found, Starter, suite};
 
 #[track_caller]
 fn pushed(before: &str, after: &str) {
@@ -113,4 +114,107 @@ fn a_version_that_moves_or_goes_is_seen() {
         assert!(error.ends_with(&format!("another version of {what}")), "{error}");
     }
     assert!(keeps(THEIRS, "version = 4\n").is_err());
+}
+
+#[test]
+fn a_value_is_replaced_where_it_stands() {
+    let new = replace("[alias] # short\nb = \"build\"\nxtask = \"run\" # ours\n", &["alias"], "xtask", "\"walk\"");
+    assert_eq!(new.as_deref(), Ok("[alias] # short\nb = \"build\"\nxtask = \"walk\" # ours\n"));
+    assert_eq!(
+        replace("alias.xtask = 'run'\n", &["alias"], "xtask", "\"walk\"").as_deref(),
+        Ok("alias.xtask = \"walk\"\n")
+    );
+    for other in ["", "[alias]\nb = \"build\"\n", "[alias]\nxtask = [\"run\"]\n", "[alias\n"] {
+        assert!(replace(other, &["alias"], "xtask", "\"walk\"").is_err(), "{other}");
+    }
+}
+
+/// The starter of a repository with these files.
+#[track_caller]
+fn starter(files: &[(&str, &str)]) -> Starter {
+    let read = |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());
+    let names = files.iter().map(|(path, _)| (*path).to_owned()).collect();
+    suite(&Found { files: names, read: &read, member: true, below: false }).expect("a suite")
+}
+
+/// The commands of its tasks, in order.
+fn commands(starter: &Starter) -> Vec<&str> {
+    starter.text.lines().filter_map(|line| line.strip_prefix("command  = \"")?.strip_suffix('"')).collect()
+}
+
+#[track_caller]
+fn notes(files: &[(&str, &str)], expected: &[&str]) {
+    let found = starter(files);
+    assert_eq!(found.notes.len(), expected.len(), "{:#?}", found.notes);
+    for (note, part) in found.notes.iter().zip(expected) {
+        assert!(note.contains(part), "no {part:?} in {note:?}");
+    }
+}
+
+const CHECK: &str = "cargo check --workspace --exclude xtask --all-targets";
+const CLIPPY: &str = "cargo clippy --workspace --exclude xtask";
+
+#[test]
+fn clippy_is_called_as_the_repository_calls_it() {
+    let clippy = |ci: &str| {
+        let found = starter(&[("Cargo.toml", ""), (".github/workflows/ci.yml", ci)]);
+        commands(&found).into_iter().find(|command| command.contains("clippy")).map(str::to_owned)
+    };
+    let cases = [
+        ("run: cargo clippy", ""),
+        ("run: cargo clippy -- -D warnings", " -- -D warnings"),
+        (
+            "run: cargo clippy --all-targets --all-features -- -D warnings && cargo test",
+            " --all-targets --all-features -- -D warnings",
+        ),
+        ("run: |\n  cargo clippy --workspace --tests \\\n    -- -D warnings # all\n", " --tests -- -D warnings"),
+        ("run: cargo clippy -- -D $LINTS", ""),
+        ("run: \"cargo clippy --locked\"\n# -D warnings --all-targets", ""),
+        ("uses: clippy-action", ""),
+    ];
+    for (ci, more) in cases {
+        assert_eq!(clippy(ci), Some(format!("{CLIPPY}{more}")), "{ci}");
+    }
+    assert_eq!(clippy("run: cargo test"), None);
+    let own = starter(&[("Cargo.toml", ""), ("clippy.toml", "")]);
+    assert!(commands(&own).contains(&CLIPPY), "{}", own.text);
+}
+
+#[test]
+fn benches_for_a_nightly_compiler_are_not_checked() {
+    let bench = |text| starter(&[("Cargo.toml", ""), ("benches/all.rs", text)]);
+    assert!(commands(&bench("fn main() {}\n")).contains(&CHECK));
+    assert!(commands(&bench("#![feature(test)]\n")).contains(&CHECK.trim_end_matches(" --all-targets")));
+}
+
+#[test]
+fn what_is_passed_over_is_named() {
+    notes(&[("Cargo.toml", ""), ("src/rust/Cargo.toml", ""), ("xtask/a/Cargo.toml", "")], &[]);
+    notes(
+        &[("src/rust/Cargo.toml", ""), ("src/rust/sub/Cargo.toml", "")],
+        &["src/rust/Cargo.toml; a task for it needs dir", "nothing was found to check"],
+    );
+    let many = ["a", "b", "c", "d"].map(|dir| format!("{dir}/go.mod"));
+    notes(&many.each_ref().map(|path| (path.as_str(), "")), &["a third of its kind: d/go.mod;"]);
+    notes(&[("go.mod", ""), ("web/package.json", "{")], &["web/package.json was passed over: it cannot be read"]);
+    notes(
+        &[("go.mod", ""), ("package.json", "{\"scripts\": {\"start\": \"x\"}}")],
+        &["package.json was passed over: it has no script lint"],
+    );
+    notes(&[("go.mod", ""), ("pyproject.toml", "[tool.x]\n")], &["pyproject.toml was passed over: no ruff"]);
+    notes(&[("go.mod", ""), ("Makefile", "check: x\n")], &["Makefile was passed over, with its targets check"]);
+    notes(&[("Makefile", "all:\n")], &["Makefile was passed over: it has no target", "nothing was found to check"]);
+    notes(&[("README", "")], &["nothing was found to check"]);
+}
+
+#[test]
+fn targets_are_found_however_their_rules_are_written() {
+    let made = |text: &str| {
+        let found = starter(&[("Makefile", text)]);
+        commands(&found).iter().filter_map(|command| command.strip_prefix("make ")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(made("test lint: deps\n"), "lint test");
+    assert_eq!(made("check :\n\ttrue\n"), "check");
+    assert_eq!(made("test:: x\n"), "test");
+    assert_eq!(made("test := 1\nlint ::= 2\ncheck:=3\n\techo test: x\n# test: x\nU = test lint:8\n"), "");
 }

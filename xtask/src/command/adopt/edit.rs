@@ -43,6 +43,16 @@ pub fn set(text: &str, path: &[&str], key: &str, value: &str) -> Result<String, 
     proved(text, new, meant)
 }
 
+/// Gives a key that is there another value. `value` is TOML. Errors where there is no such key, or it has no string.
+pub fn replace(text: &str, path: &[&str], key: &str, value: &str) -> Result<String, String> {
+    let root = parse(text)?;
+    let full = [path, &[key]].concat();
+    let found = find(root.get_ref(), &full).filter(|(_, value)| value.get_ref().is_str());
+    let (_, old) = found.ok_or_else(|| format!("there is no string `{}`", full.join(".")))?;
+    let meant = flat(&format!("[{}]\n{key} = {value}\n", path.join(".")))?;
+    proved(text, format!("{}{value}{}", &text[..old.span().start], &text[old.span().end..]), meant)
+}
+
 /// Puts a string at the end of the array at `path`, in the way in which the array is written. Errors where there is no
 /// such array.
 pub fn push(text: &str, path: &[&str], value: &str) -> Result<String, String> {

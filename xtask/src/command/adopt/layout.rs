@@ -10,12 +10,17 @@ use anyhow::{Context as _, bail, ensure};
 use duct::cmd;
 use serde_json::Value;
 
+use super::disk::{read, write};
 use super::program::{FOLDER, OWN_LOCK, keeps, rust, seeded};
-use super::{Changes, edit, read, write};
+use super::stops::Stops;
+use super::{Changes, edit};
 use crate::process::environment::{Environment, Setting};
+use crate::sys;
 
 /// How long cargo may take to answer: it may have to fetch an index.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How often it is asked meanwhile whether an answer is still wanted.
+const TICK: Duration = Duration::from_millis(50);
 const MANIFEST: &str = "Cargo.toml";
 const LOCK: &str = "Cargo.lock";
 
@@ -26,10 +31,22 @@ pub(super) struct Layout<'a> {
     /// Tracked files of the repository.
     pub tracked: &'a BTreeSet<String>,
     /// How to ask cargo.
-    pub cargo: Cargo,
+    pub cargo: Cargo<'a>,
     /// The manifest of the workspace that the repository itself lies in, if it does.
     pub around: Option<PathBuf>,
 }
+
+// Nobody can say what the package would change in a lock file that does not hold.
+#[derive(Debug)]
+struct Stale;
+
+impl std::fmt::Display for Stale {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("its Cargo.lock is not up to date: run `cargo update --workspace` there, commit, and adopt again")
+    }
+}
+
+impl std::error::Error for Stale {}
 
 /// Manifests by what cargo makes of them.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,6 +75,8 @@ pub(super) fn in_scratch(
     };
     match tried {
         Ok(changes) => Ok((changes, None)),
+        // A day later it may be a member: that should not hang on a command that was forgotten.
+        Err(why) if why.is::<Stale>() => Err(why),
         Err(why) if update && !was_own => {
             bail!(
                 "as a member, which it is there, the new version would disturb: {why:#}\nremove xtask/, its member entry and its alias there, commit, and adopt again"
@@ -82,9 +101,13 @@ impl Layout<'_> {
                 "its Cargo.lock is not under version control, and `cargo xtask` builds with --locked"
             );
             self.promises(oldest)?;
-            self.cargo
-                .ask(self.clone, &["update", "--workspace", "--locked"])
-                .context("its Cargo.lock is not up to date")?;
+            self.cargo.ask(self.clone, &["update", "--workspace", "--locked"]).map_err(|why| {
+                // Cargo's own words for a file that it would change; all else may be no fault of the file.
+                match format!("{why:#}").contains("--locked was passed") {
+                    true => anyhow::Error::new(Stale),
+                    false => why.context("cargo cannot say whether its Cargo.lock is up to date"),
+                }
+            })?;
             let manifest = self.joined(before)?;
             changes.insert(MANIFEST.to_owned(), Some(manifest.into_bytes()));
             let old = String::from_utf8(read(self.clone, LOCK)?)?;
@@ -111,12 +134,14 @@ impl Layout<'_> {
             after.default.remove(&ours);
         }
         let was = |set: &BTreeSet<String>| set.iter().filter(|path| **path != ours).cloned().collect::<BTreeSet<_>>();
-        ensure!(
-            after.members == was(&before.members),
-            "other packages would become members of the workspace, or cease to be"
-        );
-        ensure!(after.default == was(&before.default), "plain cargo commands would mean other packages than before");
-        ensure!(after.others == was(&before.others), "packages outside of the workspace could not be built any more");
+        let same = [
+            (&after.members, &before.members, "other packages would become members of the workspace, or cease to be"),
+            (&after.default, &before.default, "plain cargo commands would mean other packages than before"),
+            (&after.others, &before.others, "packages outside of the workspace could not be built any more"),
+        ];
+        if let Some((.., why)) = same.iter().find(|(after, before, _)| **after != was(before)) {
+            bail!(*why);
+        }
         changes.insert(LOCK.to_owned(), Some(lock.into_bytes()));
         Ok(changes)
     }
@@ -256,14 +281,17 @@ impl Shape {
 }
 
 /// Asks cargo, in the environment that the user's own shell has.
-pub(super) struct Cargo(Vec<(OsString, OsString)>);
+pub(super) struct Cargo<'a> {
+    env: Vec<(OsString, OsString)>,
+    stops: &'a Stops,
+}
 
-impl Cargo {
-    pub fn new() -> anyhow::Result<Self> {
+impl<'a> Cargo<'a> {
+    pub fn new(stops: &'a Stops) -> anyhow::Result<Self> {
         let setting = Setting { program: std::env::current_exe()?, release: false };
         // A toolchain that is not there is said, not fetched.
         let env = Environment::new(std::env::vars_os(), &setting).with([("RUSTUP_AUTO_INSTALL", "0")]);
-        Ok(Self(env.into_vec()))
+        Ok(Self { env: env.into_vec(), stops })
     }
 
     /// Refuses where the cargo that is used in `folder` is too old.
@@ -298,11 +326,21 @@ impl Cargo {
     }
 
     fn run(&self, folder: &Path, args: &[&str]) -> anyhow::Result<String> {
-        let call = cmd("cargo", args).dir(folder).full_env(self.0.clone()).stdin_null();
+        // Whoever asks may take an error for an answer and go on to the next question.
+        ensure!(self.stops.asked().is_none(), "cargo {} was not asked any more", args[0]);
+        let call = cmd("cargo", args).dir(folder).full_env(self.env.clone()).stdin_null();
         let handle = call.stdout_capture().stderr_capture().unchecked().start().context("cargo cannot be run")?;
-        let Some(output) = handle.wait_timeout(PATIENCE)? else {
-            let _ = handle.kill();
-            bail!("cargo {} took longer than {PATIENCE:?}", args.join(" "));
+        let give_up = sys::now() + PATIENCE;
+        let output = loop {
+            if let Some(output) = handle.wait_timeout(TICK)? {
+                break output;
+            }
+            let stopped = self.stops.asked().is_some();
+            if stopped || sys::now() >= give_up {
+                let _ = handle.kill();
+                let why = if stopped { "was stopped".to_owned() } else { format!("took longer than {PATIENCE:?}") };
+                bail!("cargo {} {why}", args.join(" "));
+            }
         };
         if !output.status.success() {
             let why = String::from_utf8_lossy(&output.stderr);

@@ -7,8 +7,14 @@ use std::fmt::Write as _;
 use anyhow::Context as _;
 use serde_json::Value;
 
+use super::SUITE;
+use super::disk::few;
 use crate::name::Name;
 use crate::suite::Suite;
+
+// The files by which a kind of project is known.
+const MANIFESTS: [&str; 4] = ["Cargo.toml", "package.json", "pyproject.toml", "go.mod"];
+const SCRIPTS: [&str; 7] = ["lint", "format:check", "typecheck", "type-check", "check", "test", "build"];
 
 /// What lies in a repository.
 pub struct Found<'a> {
@@ -22,8 +28,17 @@ pub struct Found<'a> {
     pub below: bool,
 }
 
-/// The text of ci/suite.toml.
-pub fn suite(found: &Found<'_>) -> anyhow::Result<String> {
+/// The first suite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Starter {
+    /// The text of ci/suite.toml.
+    pub text: String,
+    /// What was seen and passed over, and what that means; one line each, for people.
+    pub notes: Vec<String>,
+}
+
+/// The suite for what lies there.
+pub fn suite(found: &Found<'_>) -> anyhow::Result<Starter> {
     let mut draft = Draft::default();
     for dir in found.tops("Cargo.toml") {
         draft.rust(found, &dir);
@@ -38,18 +53,23 @@ pub fn suite(found: &Found<'_>) -> anyhow::Result<String> {
         draft.task(&dir, "go-vet", "go vet ./...", 5, "");
         draft.task(&dir, "go-test", "go test ./...", 15, "cpus     = \"all\"\n");
     }
-    if draft.tasks.is_empty() {
-        draft.make(found);
+    draft.make(found);
+    let over: Vec<String> = MANIFESTS.iter().flat_map(|name| found.passed_over(name)).collect();
+    if !over.is_empty() {
+        let what = "deeper than one folder, or after a third of its kind";
+        draft.notes.push(format!("passed over in {SUITE}, {what}: {}; a task for it needs dir = \"…\"", few(&over)));
     }
     if draft.tasks.is_empty() {
         draft.head += "# Nothing was found to check. Put the command here by which you know that a change is good.\n";
         draft.task("", "check", "git --no-pager diff --check", 1, "");
+        draft.notes.push(format!(
+            "nothing was found to check: the one task of {SUITE} looks at white space and passes whatever was changed; put \
+             the command there by which you know that a change is good"
+        ));
     }
     let text = draft.text();
-    Suite::parse(&text)
-        .map_err(|errors| anyhow::anyhow!("{}", errors.display("ci/suite.toml")))
-        .context("the starter")?;
-    Ok(text)
+    Suite::parse(&text).map_err(|errors| anyhow::anyhow!("{}", errors.display(SUITE))).context("the starter")?;
+    Ok(Starter { text, notes: draft.notes })
 }
 
 impl Found<'_> {
@@ -62,8 +82,24 @@ impl Found<'_> {
         if self.files.contains(&path) { (self.read)(&path).unwrap_or_default() } else { String::new() }
     }
 
-    /// The folders that have such a file and lie below no other that does; the root is "".
+    /// The folders that have such a file and lie below no other that does; the root is "". At most one folder deep, and three.
     pub fn tops(&self, name: &str) -> Vec<String> {
+        let mut tops = self.all_tops(name);
+        // A fourth is an example or a fixture more often than a product.
+        tops.retain(|dir| is_shallow(dir));
+        tops.truncate(3);
+        tops
+    }
+
+    // The files of that name that stand for something of which no folder of `tops` is part.
+    fn passed_over(&self, name: &str) -> Vec<String> {
+        let tops = self.tops(name);
+        let mut over = self.all_tops(name);
+        over.retain(|dir| !tops.contains(dir));
+        over.iter().map(|dir| join(dir, name)).collect()
+    }
+
+    fn all_tops(&self, name: &str) -> Vec<String> {
         let ours = ["xtask/", "ci/", "receipts/"];
         let theirs = self.files.iter().filter(|path| !ours.iter().any(|own| path.starts_with(own)));
         let dirs = theirs.filter_map(|path| match path.strip_suffix(name)? {
@@ -72,9 +108,7 @@ impl Found<'_> {
         });
         let mut tops: Vec<String> = Vec::new();
         for dir in dirs.collect::<BTreeSet<&str>>() {
-            // A fourth is an example or a fixture more often than a product.
-            let shallow = dir.matches('/').count() == 0 && tops.len() < 3;
-            if shallow && !tops.iter().any(|top| top.is_empty() || dir.starts_with(&format!("{top}/"))) {
+            if !tops.iter().any(|top| top.is_empty() || dir.starts_with(&format!("{top}/"))) {
                 tops.push(dir.to_owned());
             }
         }
@@ -95,9 +129,14 @@ impl Found<'_> {
     }
 }
 
+fn is_shallow(dir: &str) -> bool {
+    !dir.contains('/')
+}
+
 #[derive(Default)]
 struct Draft {
     head: String,
+    notes: Vec<String>,
     services: String,
     tasks: Vec<(String, String)>,
     minutes: u64,
@@ -144,8 +183,8 @@ impl Draft {
         let lints =
             found.has(dir, "clippy.toml") || found.has(dir, ".clippy.toml") || manifest.contains("lints.clippy");
         if lints || ci.contains("clippy") {
-            let deny = if ci.contains("-D warnings") { " -- -D warnings" } else { "" };
-            self.task(dir, "clippy", &format!("cargo clippy{which}{targets}{locked}{deny}"), 10, &needs);
+            let (more, lints) = clippy_flags(&ci);
+            self.task(dir, "clippy", &format!("cargo clippy{which}{more}{locked}{lints}"), 10, &needs);
         }
         let postgres = self.postgres(found);
         let services = if postgres { "services = [\"postgres\"]\n" } else { "" };
@@ -192,7 +231,11 @@ impl Draft {
     }
 
     fn node(&mut self, found: &Found<'_>, dir: &str) {
-        let Ok(package) = serde_json::from_str::<Value>(&found.text(dir, "package.json")) else { return };
+        let path = join(dir, "package.json");
+        let package = match serde_json::from_str::<Value>(&found.text(dir, "package.json")) {
+            Ok(package) => package,
+            Err(why) => return self.notes.push(format!("{path} was passed over: it cannot be read ({why})")),
+        };
         let locks = [
             ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile"),
             ("yarn.lock", "yarn", "yarn install --frozen-lockfile"),
@@ -206,16 +249,21 @@ impl Draft {
         let (manager, install) = lock.map_or(("npm", "npm install --no-package-lock"), |&(_, m, i)| (m, i));
         let some = |key: &str| package[key].as_object().is_some_and(|map| !map.is_empty());
         let name = |what: &str| if dir.is_empty() { format!("node-{what}") } else { what.to_owned() };
+        let scripts: Vec<(&str, &str)> = SCRIPTS
+            .iter()
+            .filter_map(|script| Some((*script, package["scripts"][*script].as_str()?)))
+            .filter(|(_, command)| !command.contains("no test specified"))
+            .collect();
+        if scripts.is_empty() {
+            return self.notes.push(format!("{path} was passed over: it has no script {}", SCRIPTS.join(", ")));
+        }
         let mut needs = String::new();
         if some("dependencies") || some("devDependencies") {
             let deps = self.task(dir, &name("deps"), install, 5, "");
             needs = format!("needs    = [{deps:?}]\n");
         }
-        for script in ["lint", "format:check", "typecheck", "type-check", "check", "test", "build"] {
-            let Some(command) = package["scripts"][script].as_str() else { continue };
-            if !command.contains("no test specified") {
-                self.task(dir, &name(script), &format!("{manager} run {script}"), 10, &needs);
-            }
+        for (script, _) in scripts {
+            self.task(dir, &name(script), &format!("{manager} run {script}"), 10, &needs);
         }
     }
 
@@ -229,6 +277,7 @@ impl Draft {
         // Compiled files and caches may not be ignored here, and would change the tree that is being checked.
         let quiet = "env      = { PYTHONDONTWRITEBYTECODE = \"1\", RUFF_NO_CACHE = \"true\", MYPY_CACHE_DIR = \"/dev/null\" }\n";
         let name = |what: &str| if dir.is_empty() { format!("python-{what}") } else { what.to_owned() };
+        let before = self.tasks.len();
         if project.contains("[tool.ruff") || found.has(dir, "ruff.toml") {
             self.task(dir, &name("lint"), &format!("{run}ruff check ."), 2, quiet);
         }
@@ -242,17 +291,29 @@ impl Draft {
             let python = if run.starts_with("python3") { python } else { format!("{run}python3 ") };
             self.task(dir, &name("test"), &format!("{python}-m unittest discover"), 10, quiet);
         }
+        if self.tasks.len() == before {
+            let path = join(dir, "pyproject.toml");
+            self.notes.push(format!("{path} was passed over: no ruff, mypy, pytest or folder tests"));
+        }
     }
 
+    // A Makefile calls what the others found as often as not, so it counts where there is nothing else.
     fn make(&mut self, found: &Found<'_>) {
         let Some(file) = ["GNUmakefile", "makefile", "Makefile"].into_iter().find(|file| found.has("", file)) else {
             return;
         };
         let text = found.text("", file);
-        for target in ["lint", "check", "test"] {
-            if text.lines().any(|line| line.starts_with(&format!("{target}:")) && !line.contains(":=")) {
+        let rules: BTreeSet<&str> = text.lines().flat_map(targets).collect();
+        let known: Vec<&str> = ["lint", "check", "test"].into_iter().filter(|target| rules.contains(target)).collect();
+        if self.tasks.is_empty() {
+            for target in &known {
                 self.task("", target, &format!("make {target}"), 15, "cpus     = \"all\"\n");
             }
+            if known.is_empty() {
+                self.notes.push(format!("{file} was passed over: it has no target lint, check or test"));
+            }
+        } else if !known.is_empty() {
+            self.notes.push(format!("{file} was passed over, with its targets {}", known.join(", ")));
         }
     }
 
@@ -277,6 +338,37 @@ impl Draft {
         text += &tasks.join("\n");
         text
     }
+}
+
+// What a line of a Makefile says how to make: `test lint: deps`, `check :`, not `test := 1`.
+fn targets(line: &str) -> impl Iterator<Item = &str> {
+    let rule = line.split_once(':').filter(|(before, after)| {
+        let assigns = after.trim_start_matches(':').starts_with('=');
+        !assigns && !before.starts_with(['\t', '#']) && !before.contains('=')
+    });
+    rule.map(|(targets, _)| targets).unwrap_or_default().split_whitespace()
+}
+
+// How CI calls clippy, so that the task fails where CI does and nowhere else: which targets and features, and the lints.
+fn clippy_flags(ci: &str) -> (String, String) {
+    let joined = ci.replace("\\\n", " ");
+    let call = joined.lines().find_map(|line| Some(line.split_once("cargo clippy")?.1)).unwrap_or_default();
+    let end = call.find(['&', ';', '|', '"', '\'', '#', '`']).unwrap_or(call.len());
+    let (flags, lints) = call[..end].split_once(" -- ").unwrap_or((&call[..end], ""));
+    const KNOWN: [&str; 8] = [
+        "--all-targets",
+        "--tests",
+        "--benches",
+        "--examples",
+        "--lib",
+        "--bins",
+        "--all-features",
+        "--no-default-features",
+    ];
+    let flags = flags.split_whitespace().filter(|flag| KNOWN.contains(flag)).map(|flag| format!(" {flag}")).collect();
+    let lints: Vec<&str> = lints.split_whitespace().collect();
+    let plain = lints.iter().all(|word| word.chars().all(|c| c.is_ascii_alphanumeric() || "-_:=".contains(c)));
+    (flags, if lints.is_empty() || !plain { String::new() } else { format!(" -- {}", lints.join(" ")) })
 }
 
 /// A file of a folder; the root is "".
