@@ -124,8 +124,8 @@ pub struct VerifyArgs {
     /// How long to wait for the locks; 0s is one try [default: the suite's]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Limits")]
     pub queue: Option<Duration>,
-    /// The limit that this caller sets around us; refuse to start if it is too short
-    #[arg(long, value_name = "DURATION", env = "XTASK_OUTER", hide_env_values = true, value_parser = parse_duration, help_heading = "Limits")]
+    /// The limit that this caller sets around us; refuse to start if it is too short [env: XTASK_OUTER]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Limits")]
     pub outer: Option<Duration>,
     /// Sign the receipt with this key [env: XTASK_SIGNING_KEY]
     #[arg(long, value_name = "PATH", help_heading = "Output")]
@@ -186,8 +186,8 @@ pub struct ReleaseArgs {
     /// How long to wait for the locks; 0s is one try [default: the suite's]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub queue: Option<Duration>,
-    /// The limit that this caller sets around us; refuse to start if it is too short
-    #[arg(long, value_name = "DURATION", env = "XTASK_OUTER", hide_env_values = true, value_parser = parse_duration)]
+    /// The limit that this caller sets around us; refuse to start if it is too short [env: XTASK_OUTER]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub outer: Option<Duration>,
 }
 

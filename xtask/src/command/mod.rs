@@ -19,7 +19,7 @@ pub mod verify;
 
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::anyhow;
 
 use crate::archive;
 use crate::plan::{Machine, Selection};
@@ -55,7 +55,14 @@ pub fn read_suite(root: &Path, path: &Path) -> anyhow::Result<(String, String)> 
     let full = root.join(path);
     let shown = relative(root, &full);
     let read = archive::read(&full).and_then(|bytes| Ok(String::from_utf8(bytes)?));
-    let text = read.with_context(|| format!("the suite file {} cannot be read", full.display()))?;
+    let text = read.map_err(|error| {
+        let why = error.root_cause().to_string();
+        let why = why.strip_prefix(&format!("{} cannot be read: ", full.display())).unwrap_or(&why);
+        let file = full.display();
+        anyhow!(
+            "the suite file {file} cannot be read: {why}; write one as README shows it, or name another with --suite"
+        )
+    })?;
     Ok((shown, text))
 }
 

@@ -1,12 +1,17 @@
 //! The limits around this process that it can find out, and the refusal to start inside one that is too short.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use duct::cmd;
 
 use crate::plan::outer::{Outer, systemd_limit, systemd_unit, too_short};
 use crate::suite::RunLimits;
+use crate::time::parse_duration;
+
+/// Says the limit where `--outer` does not.
+const VARIABLE: &str = "XTASK_OUTER";
 
 /// How long systemd may take to say what a unit's limits are.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,9 +32,18 @@ pub fn check(
     Ok(limits.into_iter().map(|outer| outer.length).min())
 }
 
+// Empty as services leave it where nothing is set: nothing is meant.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|text| !text.is_empty())
+}
+
 fn around(named: Option<Duration>) -> anyhow::Result<Vec<Outer>> {
     let mut limits: Vec<Outer> = named.into_iter().map(|length| Outer { length, from: "--outer".to_owned() }).collect();
-    if let Some(text) = std::env::var_os("CI_JOB_TIMEOUT").filter(|text| !text.is_empty()) {
+    if let (None, Some(text)) = (named, variable(VARIABLE)) {
+        let length = parse_duration(&text.to_string_lossy()).map_err(|why| anyhow!("{VARIABLE}: {why}"))?;
+        limits.push(Outer { length, from: VARIABLE.to_owned() });
+    }
+    if let Some(text) = variable("CI_JOB_TIMEOUT") {
         let seconds = text.to_str().and_then(|text| text.parse().ok());
         let seconds =
             seconds.with_context(|| format!("CI_JOB_TIMEOUT is {text:?} and should be a number of seconds"))?;

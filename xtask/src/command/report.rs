@@ -1,5 +1,6 @@
 //! `report`: receipts as one HTML file, and the newest run as a trace. Takes no lock.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +44,9 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     let mut receipts = if request.receipts.is_empty() { of_checkout(&repo.root) } else { named(&request.receipts)? };
     // Stable: of two runs of one millisecond the order of the names stays.
     receipts.sort_by_key(|receipt| std::cmp::Reverse(receipt.predicate.clocks.requested.wall_ms));
+    // One that was named twice is one.
+    let mut seen = BTreeSet::new();
+    receipts.retain(|receipt| seen.insert(receipt.to_bytes()));
     let Some(newest) = receipts.first() else {
         bail!("{} holds no receipts yet; cargo xtask verify leaves one", repo.root.join(archive::FOLDER).display());
     };
@@ -90,14 +94,8 @@ pub fn refused_junit(path: &Path, why: &str) {
 }
 
 fn of_checkout(root: &Path) -> Vec<Receipt> {
-    let mut receipts = Vec::new();
-    for path in archive::list(root).into_iter().take(archive::KEPT) {
-        match read(&path) {
-            Ok(receipt) => receipts.push(receipt),
-            Err(error) => say(&format!("note: left out: {error:#}")),
-        }
-    }
-    receipts
+    let readable = |path: PathBuf| read(&path).map_err(|error| say(&format!("note: left out: {error:#}"))).ok();
+    archive::list(root).into_iter().filter_map(readable).take(archive::KEPT).collect()
 }
 
 fn named(paths: &[PathBuf]) -> anyhow::Result<Vec<Receipt>> {

@@ -15,7 +15,7 @@ use crate::receipt::build::{Facts, build};
 use crate::receipt::statement::Receipt;
 use crate::record::Record;
 use crate::repo::Repo;
-use crate::report::{Scene, annotation, freed};
+use crate::report::{Scene, annotation, cancelled, freed};
 use crate::run::order::{Format, Order, SuiteOrder};
 use crate::time::Clocks;
 use crate::verdict::{Exit, Stop};
@@ -275,7 +275,10 @@ fn not_held(
     super::report::junit(junit, &receipt, &[]).iter().for_each(|note| say(&format!("note: {note}")));
     let written = write(repo, &facts.run, &receipt);
     let mut exit = why.exit();
-    let mut text = format!("error: {why}");
+    let mut text = match why {
+        NotHeld::Cancelled(stop) => cancelled(&show::style(format), ended.wall_ms, *stop).trim_end().to_owned(),
+        _ => format!("error: {why}"),
+    };
     match &written {
         Ok(Written { path, .. }) => {
             let path = super::relative(&repo.root, path);

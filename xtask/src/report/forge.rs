@@ -42,9 +42,9 @@ pub(super) fn annotation(record: &TaskRecord, limit: Duration) -> String {
         Verdict::Late(_) => format!("{} late", record.task),
         _ => format!("{} failed", record.task),
     };
-    let mut line = format!("::error title={}", property(&title));
+    let mut line = format!("::error title={}", title);
     if let Some((file, number, _)) = &place {
-        let _ = write!(line, ",file={},line={number}", property(file));
+        let _ = write!(line, ",file={},line={number}", file);
     }
     let what = place.map(|(_, _, what)| what).filter(|what| !what.is_empty());
     let cause = clean::line(record.verdict.to_string().as_bytes(), QUOTE_MAX);
@@ -57,7 +57,7 @@ pub(super) fn annotation(record: &TaskRecord, limit: Duration) -> String {
 
 /// One `::error` line for what is no task's.
 pub(super) fn error(title: &str, text: &str) -> String {
-    format!("::error title={}::{}\n", property(title), data(text.trim_end()))
+    format!("::error title={}::{}\n", title, data(text.trim_end()))
 }
 
 /// Where in the repository a log points: file, line and what it says there. A panic of Rust, a diagnostic of rustc, or
@@ -90,15 +90,13 @@ fn file_and_line(text: &str) -> Option<(String, u64)> {
     let (file, rest) = text.split_once(':')?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | '@');
-    let inside = !file.starts_with('/') && !file.split('/').any(|part| matches!(part, "" | ".." | "target"));
+    // An absolute path has an empty part before its first slash.
+    let inside = !file.split('/').any(|part| matches!(part, "" | ".." | "target"));
     let fits = file.contains('.') && file.chars().all(plain) && inside;
     if fits { Some((file.to_owned(), digits.parse().ok().filter(|&number| number > 0)?)) } else { None }
 }
 
+// Titles and paths need none of it: they are made of words, and of what a file of the repository is made of here.
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
-}
-
-fn property(text: &str) -> String {
-    data(text).replace(':', "%3A").replace(',', "%2C")
 }

@@ -40,6 +40,7 @@ rect{stroke:var(--page);stroke-width:.7}.passed{fill:var(--passed)}.failed{fill:
 .legend{font-size:13px;color:var(--soft)}.legend span{margin-right:16px;white-space:nowrap}
 .legend i{display:inline-block;width:12px;height:12px;margin-right:5px;border-radius:2px;vertical-align:-1px}
 i.passed{background:var(--passed)}i.failed{background:var(--failed)}i.late{background:var(--late)}i.cancelled{background:var(--cancelled)}
+i.queue{background:var(--queue)}i.own{background:var(--own)}i.work{background:var(--work)}
 i.wait{background:var(--own);height:6px;vertical-align:2px}i.due{background:var(--due);width:3px}
 table{border-collapse:collapse;width:100%;font-size:13.5px}th,td{padding:4px 10px;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
 th{font-weight:500;color:var(--soft);white-space:nowrap}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}

@@ -31,6 +31,7 @@ use crate::plan::Plan;
 use crate::receipt::past::Past;
 use crate::suite::Suite;
 use crate::time::{Clocks, utc_clock};
+use crate::verdict::Stop;
 
 /// What stands at the other end of stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +111,12 @@ pub fn refused_summary(command: &str, why: &str) -> String {
         why.trim_end().lines().map(|line| markup::markdown_line(&clean::line(line.as_bytes(), lines::QUOTE_MAX)));
     let head = markup::markdown_line(command);
     lines.fold(format!("### {head} refused: nothing was queued or run\n"), |out, line| out + "\n" + &line + "  ") + "\n"
+}
+
+/// What is said of a wait that was cancelled, `wall_ms` milliseconds after 1970.
+pub fn cancelled(style: &Style, wall_ms: u64, stop: Stop) -> String {
+    let text = format!("by {stop} while waiting; nothing was run");
+    Pen::plain(style.clone()).say(&utc_clock(wall_ms), "CANCELLED", Tone::Bad, &text)
 }
 
 /// What is said once the lock of a run is free, `wall_ms` milliseconds after 1970: the last line of all.

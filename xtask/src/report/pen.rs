@@ -75,6 +75,11 @@ impl Pen {
         format!("{task:<width$}", width = self.names)
     }
 
+    /// Width of the names' column.
+    pub fn names(&self) -> usize {
+        self.names
+    }
+
     /// A rule with a title, or without.
     pub fn rule(&self, title: &str) -> String {
         let head = if title.is_empty() { "  ".to_owned() } else { format!("  --- {title} ") };

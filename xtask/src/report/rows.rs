@@ -8,6 +8,7 @@ use super::ending::percent;
 use super::lines::{Lines, slow};
 use super::pen::{Tone, whole};
 use super::scoreboard::{Running, Scoreboard, State};
+use crate::clean::cut;
 use crate::name::TaskName;
 use crate::receipt::past::median;
 use crate::time::{Human, Moment};
@@ -17,6 +18,11 @@ use crate::verdict::Verdict;
 const BAR: usize = 20;
 /// From this width on there is a bar.
 const BAR_FROM: usize = 64;
+/// Below this width there are no columns.
+const NARROW: usize = 32;
+/// Width of what stands in the row of a task beside its name: `    1m33s of  30m`, and of a name at least.
+const TIMES: usize = 20;
+const NAME_MIN: usize = 4;
 
 /// At most `most` rows of at most `columns` columns.
 pub(super) fn rows(
@@ -72,9 +78,10 @@ fn running_rows(lines: &Lines, now: Moment, columns: usize, most: usize, latest:
     }
     texts.push((Some(Tone::Busy), status));
     let shown = if running.len() > room { room.saturating_sub(1) } else { running.len() };
+    let names = running[..shown].iter().map(|(row, _)| row.name.as_str().len()).max().unwrap_or(0);
     for (row, state) in &running[..shown] {
         let said = latest.iter().find(|(task, _)| *task == row.name).map_or("", |(_, line)| line.as_str());
-        texts.push(task_row(lines, row, state, now, columns, said));
+        texts.push(task_row(lines, row, state, now, (columns, names), said));
     }
     if running.len() > shown {
         let names: Vec<&str> = running[shown..].iter().map(|(row, _)| row.name.as_str()).collect();
@@ -92,12 +99,22 @@ fn task_row(
     row: &Row,
     state: &Running,
     now: Moment,
-    columns: usize,
+    (columns, names): (usize, usize),
     said: &str,
 ) -> (Option<Tone>, String) {
     let took = now.since(state.since);
     let slow = slow(row, took, state.deadline);
-    let text = format!("   {} {:>6} of {:>4}", lines.pen.name(&row.name), whole(took), Human(state.deadline));
+    // What is past of the limit says more than the end of a long name.
+    let text = if columns < NARROW {
+        let times = format!("{} of {}", whole(took), Human(state.deadline));
+        format!(" {} {times}", cut(row.name.as_str(), columns.saturating_sub(times.len() + 2).max(NAME_MIN)))
+    } else {
+        // Where there is room the column stays where it is, whoever runs.
+        let names = if columns < BAR_FROM { names } else { lines.pen.names() };
+        let names = names.min(lines.pen.names()).min(columns - TIMES);
+        let name = cut(row.name.as_str(), names);
+        format!("   {name:<names$} {:>6} of {:>4}", whole(took), Human(state.deadline))
+    };
     if state.stopping.is_some() {
         return (Some(Tone::Bad), text + "  stopping");
     }

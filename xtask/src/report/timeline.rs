@@ -74,9 +74,9 @@ pub fn percent(used: u64, limit: u64) -> u64 {
     used.saturating_mul(100) / limit.max(1)
 }
 
-/// A length in milliseconds, for people.
+/// A length in milliseconds, for people. A drawing of a short run tells milliseconds apart.
 pub fn human(ms: u64) -> String {
-    Human(Duration::from_millis(ms)).to_string()
+    if (1..1000).contains(&ms) { format!("{ms}ms") } else { Human(Duration::from_millis(ms)).to_string() }
 }
 
 /// The drawing of a run that had its locks. Without `needs` nobody knows when a task was ready, and no waits are drawn.
@@ -321,6 +321,9 @@ fn numbers(out: &mut String, used: u64, limit: u64, y: f64) {
 /// What a word means for a task, as a legend.
 pub fn legend(run: &Predicate) -> String {
     let mut out = String::from("<p class=\"legend\">");
+    for (class, what) in [("queue", "queue"), ("own", "before and after the tasks"), ("work", "tasks")] {
+        let _ = write!(out, "<span><i class=\"{class}\"></i>{what}</span>");
+    }
     for word in [Word::Passed, Word::Failed, Word::Late, Word::Cancelled] {
         if run.tasks.iter().any(|task| task.verdict == word && task.started_ms.is_some()) {
             let _ = write!(out, "<span><i class=\"{word}\"></i>{word}</span>");

@@ -232,12 +232,16 @@ fn verify_refuses_to_start_inside_a_limit_that_is_too_short() {
         )
         .wait()
     };
-    with("XTASK_OUTER", "61m", &[]).expect(2).says(refused);
+    with("XTASK_OUTER", "61m", &[]).expect(2).says(refused).says("from     XTASK_OUTER 61m");
+    with("XTASK_OUTER", "an hour", &[]).expect(2).says("error: XTASK_OUTER: \"an hour\" is not a duration");
     with("CI_JOB_TIMEOUT", "3719", &[]).expect(2).says(refused).says("from     CI_JOB_TIMEOUT 61m59s");
     with("CI_JOB_TIMEOUT", "an hour", &[]).expect(2).says("CI_JOB_TIMEOUT is \"an hour\"");
     with("CI_JOB_TIMEOUT", "3720", &["--outer", "62m"]).expect(0);
     with("XTASK_OUTER", "1m", &["--outer", "33m", "--queue", "3m"]).expect(0);
     assert_eq!(world.receipts().len(), 2);
+    // As services leave it where nothing is set.
+    with("XTASK_OUTER", "", &[]).expect(0);
+    with("CI_JOB_TIMEOUT", "", &[]).expect(0);
 }
 
 #[test]

@@ -57,6 +57,40 @@ fn receipts_of_real_runs_become_a_page_and_a_trace() {
 }
 
 #[test]
+fn a_receipt_that_is_named_twice_is_one_run() {
+    let world = World::new(SUITE);
+    world.run(&["verify"]).expect(1);
+    let first = world.receipts()[0].display().to_string();
+    world.run(&["report", &first, &first]).expect(0).says("(1 run, ");
+    world.run(&["verify"]).expect(1);
+    let second = world.receipts()[1].display().to_string();
+    world.run(&["report", &first, &second, &first]).expect(0).says("(2 runs, ");
+}
+
+/// What cannot be read takes no place of one that can.
+#[test]
+fn the_newest_200_that_can_be_read_are_drawn() {
+    let world = World::new(SUITE);
+    world.run(&["verify"]).expect(1);
+    let good = fs::read_to_string(&world.receipts()[0]).unwrap();
+    let run = world.receipts()[0].file_stem().unwrap().to_str().unwrap().to_owned();
+    fs::remove_file(&world.receipts()[0]).unwrap();
+    for number in 0..206 {
+        let name = format!("r-20300101-000000-{number:08x}");
+        let path = format!("receipts/{name}.json");
+        // Of the newest ten every other one is broken.
+        let broken = number >= 196 && number % 2 == 1;
+        world.write(&path, &if broken { "{}".to_owned() } else { good.replace(&run, &name) });
+        let when = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000 + number);
+        fs::File::options().append(true).open(world.repo.join(&path)).unwrap().set_modified(when).unwrap();
+    }
+    let done = world.run(&["report"]).expect(0).says("(200 runs, ");
+    assert_eq!(done.err.matches("left out").count(), 5, "{}", done.err);
+    let page = fs::read_to_string(world.repo.join("target/xtask-report.html")).unwrap();
+    assert!(page.contains("r-20300101-000000-00000001") && !page.contains("r-20300101-000000-00000000"), "the oldest");
+}
+
+#[test]
 fn report_without_receipts_says_what_makes_one() {
     let world = World::new(SUITE);
     world.run(&["report"]).expect(2).says("cargo xtask verify leaves one");

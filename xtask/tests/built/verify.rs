@@ -153,7 +153,7 @@ fn ctrl_c_ends_a_wait_and_leaves_the_holder_alone() {
     let mut second = world.start(&["verify"]);
     second.wait_for("Waiting");
     second.signal(Signal::SIGINT);
-    second.wait().expect(130);
+    second.wait().expect(130).says("CANCELLED  by SIGINT while waiting; nothing was run");
     assert_eq!(the_receipt(&world)["result"], "cancelled");
     world.run(&["verify", "--queue", "0s"]).expect(4);
     go(&world);

@@ -81,7 +81,7 @@ fn page_draws_the_run() {
         tags.iter().filter(|tag| tag.starts_with("rect class=\"failed\"") && tag.contains("height=\"40.0\""));
     assert_eq!(both_lanes.count(), 1, "one rectangle over two lanes");
     for text in
-        ["CPU 0", "CPU 1", "lint waited 0.5s for slots", "lint: exit code 101, 1.2s of 1m, CPU 0 1", "8s of 18m (0%)"]
+        ["CPU 0", "CPU 1", "lint waited 500ms for slots", "lint: exit code 101, 1.2s of 1m, CPU 0 1", "8s of 18m (0%)"]
     {
         assert!(page.contains(text), "{text:?} is missing");
     }
@@ -201,7 +201,7 @@ fn task_that_is_gone_keeps_its_past() {
     let mut newest = failed();
     newest.predicate.tasks.retain(|task| task.name.as_str() != "fmt");
     let page = html::page(&[newest, failed()], None);
-    let fmt = page.find("fmt 0.3s of 1m").expect("its dot");
+    let fmt = page.find("fmt 300ms of 1m").expect("its dot");
     assert!(page[..fmt].contains("lint 1.2s of 1m"), "after those of the newest run");
 }
 
@@ -313,6 +313,51 @@ fn junit_of_a_run_that_has_not_passed_is_never_green() {
         (receipt.predicate.result, receipt.predicate.tasks[0].verdict) = (verdict, verdict);
         let xml = junit::xml(&receipt, &[]);
         assert_eq!((errors(&xml), count(&xml, &format!("<{element} type=\"{verdict}\""))), (1, 1), "{verdict}");
+    }
+}
+
+#[test]
+fn a_run_without_a_verdict_has_an_error_beside_its_failures() {
+    let mut receipt = failed();
+    (receipt.predicate.result, receipt.predicate.trouble) = (Word::NoVerdict, vec!["the machine slept".to_owned()]);
+    let xml = junit::xml(&receipt, &[]);
+    assert!(xml.contains(r#"tests="5" failures="1" errors="1" skipped="1""#), "{xml}");
+    assert!(xml.contains(r#"<error type="no-verdict" message="the machine slept"/>"#), "{xml}");
+}
+
+/// No escape is allowed for them: one in the name of a file, and no reader takes the whole document.
+#[test]
+fn what_xml_cannot_hold_is_replaced() {
+    let mut receipt = failed();
+    receipt.predicate.tasks[2].why = "a\u{fffe}b\u{ffff}c\u{1b}d\u{0}e\u{85}f".to_owned();
+    let replaced = "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e\u{fffd}f";
+    for text in [junit::xml(&receipt, &[]), html::page(&[receipt.clone()], None)] {
+        assert!(text.contains(replaced), "{text}");
+        assert!(!text.contains(['\u{fffe}', '\u{ffff}']));
+    }
+}
+
+#[test]
+fn a_short_run_is_drawn_in_milliseconds() {
+    let mut receipt = good();
+    let run = &mut receipt.predicate;
+    (run.queue_ms, run.run_ms) = (0, 240);
+    (run.tasks[0].started_ms, run.tasks[0].took_ms) = (Some(run.clocks.won.unwrap().monotonic_ms + 20), 42);
+    run.clocks.started.as_mut().unwrap().monotonic_ms = run.clocks.won.unwrap().monotonic_ms + 10;
+    let page = html::page(&[receipt], None);
+    let ticks: Vec<&str> = page.split("<text class=\"tick\"").skip(1).collect();
+    let ticks: Vec<&str> = ticks.iter().map(|tick| tick.split(['>', '<']).nth(1).unwrap()).collect();
+    assert_eq!(ticks, ["0s", "50ms", "100ms", "150ms", "200ms"]);
+    assert!(page.contains("42ms of 1m") && page.contains("240ms of 18m"), "{page}");
+}
+
+#[test]
+fn every_colour_of_the_run_is_in_its_legend() {
+    let page = html::page(&[failed()], Some(&needs()));
+    for class in ["queue", "own", "work", "passed", "failed", "wait"] {
+        assert!(page.contains(&format!("<rect class=\"{class}\"")), "{class} is drawn");
+        assert!(page.contains(&format!("<i class=\"{class}\"></i>")), "{class} is explained");
+        assert!(page.contains(&format!("i.{class}{{background:var(--")), "{class} has its colour there");
     }
 }
 

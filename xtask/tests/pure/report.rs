@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use xtask::event::{Claim, Event, Stamped, TaskRecord};
 use xtask::name::{Name, RunId};
-use xtask::report::{Outside, Piece, Row, Scene, Screen, Size, Style, Surface, json};
+use xtask::report::{Outside, Piece, Row, Scene, Screen, Size, Style, Surface, annotation, json};
 
 use crate::report_terminal::Terminal;
 use xtask::time::{Clocks, Moment};
@@ -395,6 +395,76 @@ fn endings() {
     }
     let lines = late().into_iter().map(|(when, event)| json::line(&Stamped { at: at(when), event }, at(0)));
     check("late.json", &lines.collect::<String>());
+}
+
+/// The last lines of a run in which `test-pg` was late, silent for so long, with these passes before.
+fn judged(silent: Option<u64>, past: &[u64]) -> String {
+    let mut scene = scene();
+    scene.tasks[2].past = past.iter().copied().map(ms).collect();
+    let mut events = late();
+    let at = events.iter().position(|(_, event)| matches!(event, Event::TaskStopping { .. })).expect("a stop");
+    if let Event::TaskStopping { silent: how_long, .. } = &mut events[at].1 {
+        *how_long = silent.map(ms);
+    }
+    written(plain(), scene, events)
+}
+
+/// It ran for five minutes.
+#[test]
+fn a_late_task_is_judged_by_its_silence_and_its_past() {
+    let (hung, slow, unknown) = ("looks hung, not slow", "looks slow, not hung", "hung or slow: nothing to compare");
+    for (silent, past, want) in [
+        (Some(150_000), &[][..], hung),
+        (Some(150_000), &[290_000], hung),
+        (Some(149_000), &[290_000], slow),
+        (Some(100_000), &[100_000], hung),
+        (Some(10_000), &[100_000], slow),
+        (Some(10_000), &[], slow),
+        (Some(100_000), &[], unknown),
+        (None, &[100_000], hung),
+        (None, &[290_000], slow),
+        (None, &[], unknown),
+    ] {
+        let said = judged(silent, past);
+        assert!(said.contains(want), "silent {silent:?}, past {past:?}:\n{said}");
+        assert_eq!(said.contains("last output"), silent.is_some(), "{said}");
+    }
+}
+
+#[test]
+fn a_late_run_says_what_was_left_of_the_callers_own_limit() {
+    let within = |minutes: u64| Scene { outer: Some(ms(minutes * 60_000)), ..scene() };
+    // 2m44s in the queue, 27m54.9s of running.
+    let said = written(plain(), within(62), run_late());
+    assert!(said.contains("the caller's own limit is 1h02m; 31m21s to spare"), "{said}");
+    assert!(written(plain(), within(30), run_late()).contains("0s to spare"));
+    assert!(!written(plain(), scene(), run_late()).contains("to spare"));
+    assert!(!written(plain(), within(62), passed()).contains("to spare"));
+}
+
+#[test]
+fn an_annotation_is_one_line_that_reads_as_it_was_written() {
+    let text = "a disk that is 100% full\r\nas %0A is\n";
+    assert_eq!(
+        annotation("verify refused", text),
+        "::error title=verify refused::a disk that is 100%25 full%0D%0Aas %250A is\n"
+    );
+    assert_eq!(annotation("t", "a ##[b"), "::error title=t::a # #[b\n");
+    let mut events = failed();
+    let at = events.iter().position(|(_, event)| matches!(event, Event::TaskFinished(r) if !r.tail.is_empty()));
+    if let Event::TaskFinished(record) = &mut events[at.expect("a failure")].1 {
+        record.tail = vec!["src/x.rs:3: 100% wrong".to_owned()];
+    }
+    let github = Style { surface: Surface::GitHub { fence: "f".to_owned() }, colour: false, log_colour: true };
+    let said = written(github.clone(), scene(), events.clone());
+    assert!(said.contains("::error title=test-pg failed,file=src/x.rs,line=3::100%25 wrong (exit code 100;"), "{said}");
+    for outside in ["/src/x.rs:3: x", "../x.rs:3: x", "a//x.rs:3: x", "target/x.rs:3: x", "x,y.rs:3: x", "x.rs:0: x"] {
+        if let Event::TaskFinished(record) = &mut events[at.expect("a failure")].1 {
+            record.tail = vec![outside.to_owned()];
+        }
+        let said = written(github.clone(), scene(), events.clone());
+        assert!(said.contains("::error title=test-pg failed::exit code 100 ("), "{outside}: {said}");
+    }
 }
 
 /// Also where it names every task, and also where it did not pass: the gate refuses its receipt.

@@ -155,6 +155,38 @@ fn more_tasks_than_rows() {
     check("rows.many", &terminal.text());
 }
 
+/// Whatever names and widths there are: a name, the time and the limit of what runs can be read.
+#[test]
+fn a_long_name_leaves_room_for_the_limit() {
+    let long = "integration-tests-of-everything-there-is";
+    let mut scene = scene();
+    let row = xtask::report::Row { name: name(long), ..scene.tasks[1].clone() };
+    scene.tasks.push(row);
+    for columns in [100, 80, 64, 40, 33, 32, 24, 20] {
+        let size = Size { columns, rows: 12 };
+        let mut screen = Screen::new(terminal(), scene.clone());
+        let mut shown = Terminal::new(columns, 12);
+        let start = match started("typecheck") {
+            Event::TaskStarted { cpus, deadline, log, .. } => {
+                Event::TaskStarted { task: name(long), cpus, deadline, log }
+            }
+            other => other,
+        };
+        for (when, event) in two_run().into_iter().chain([(165_000, start)]) {
+            shown.write(&text(screen.on(&Stamped { at: at(when), event }, size)));
+        }
+        shown.write(&screen.tick(at(257_000), size, &mut |_| Vec::new()));
+        let shown = shown.text();
+        let row = |begin: &str| shown.lines().find(|line| line.trim_start().starts_with(begin)).unwrap_or_default();
+        for (begin, times) in [("fmt", "1m32s of  30s"), ("typ", "1m32s of   4m"), ("int", "1m32s of   4m")] {
+            let times =
+                if columns <= 32 { times.replace("of  ", "of ").replace("of  ", "of ") } else { times.to_owned() };
+            assert!(row(begin).contains(&times), "{columns} columns, {times}:\n{shown}");
+        }
+        assert!(row("int").contains("..."), "{columns} columns:\n{shown}");
+    }
+}
+
 #[test]
 fn frames_and_heartbeats_come_when_they_are_due() {
     for (style, every) in [(terminal(), FRAME), (plain(), HEARTBEAT)] {
