@@ -12,11 +12,22 @@ pub fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository")
 }
 
-/// A folder for PATH in which `cargo xtask` does what the alias does, without compiling the program again.
+/// A folder for PATH in which `cargo xtask` does what the alias does, without compiling the program again. Whatever else
+/// is asked of cargo it does itself.
 pub fn cargo(world: &World) -> PathBuf {
     let bin = world.folder.path().join("bin");
     fs::create_dir_all(&bin).expect("a folder for programs");
-    let alias = format!("#!/bin/sh\ntest \"$1\" = xtask && shift && exec '{}' \"$@\"\n", env!("CARGO_BIN_EXE_xtask"));
+    // The world's home is empty; cargo and rustup have theirs below the real one.
+    let home = PathBuf::from(std::env::var_os("HOME").expect("a home"));
+    let homes = [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")].map(|(name, folder)| {
+        let home = std::env::var_os(name).map_or_else(|| home.join(folder), PathBuf::from);
+        format!("{name}='{}'", home.display())
+    });
+    let (xtask, cargo) = (env!("CARGO_BIN_EXE_xtask"), env!("CARGO"));
+    let alias = format!(
+        "#!/bin/sh\nif test \"$1\" = xtask; then shift; exec '{xtask}' \"$@\"; fi\n{} exec '{cargo}' \"$@\"\n",
+        homes.join(" ")
+    );
     fs::write(bin.join("cargo"), alias).expect("cargo");
     let executable = Command::new("chmod").arg("755").arg(bin.join("cargo")).status();
     assert!(executable.expect("chmod runs").success());
