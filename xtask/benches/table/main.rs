@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
 
+mod apart;
 mod contender;
 #[path = "../../tests/built/process/field.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "a bench uses a part of it")]
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     // Processes that a part starts are this program too.
     lock_storm::rage();
     contender::role();
+    apart::role();
     let words: Vec<String> = std::env::args().skip(1).collect();
     let names: Vec<Name> = PARTS.iter().map(|part| part.name).collect();
     let done = request::parse(words.clone(), &names).and_then(|request| {
@@ -148,7 +150,7 @@ impl Found {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
             let first = text.lines().next().unwrap_or_default();
-            (vec![Row::new(part.what, table::Unit::Count).unmeasured(&format!("FAILED: {first}"))], Vec::new())
+            (vec![Row { ours: Err(format!("FAILED: {first}")), ..Row::new(part.what, table::Unit::Count) }], Vec::new())
         });
         rows.iter().for_each(|row| progress.line(&format!("    {}", row.brief())));
         if !curves.is_empty() {

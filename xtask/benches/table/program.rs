@@ -80,7 +80,8 @@ pub fn described() -> String {
         (true, PROFILE) => format!("built as `cargo xtask` builds it (profile {PROFILE})"),
         (true, profile) => format!("built by profile {profile}, not as `cargo xtask` builds it"),
     };
-    format!("{}, {:.1} MiB, commit {}, {how}", version.trim(), size as f64 / f64::from(1 << 20), commit())
+    let version = version.lines().next().unwrap_or("no version");
+    format!("{version}, {:.1} MiB, commit {}, {how}", size as f64 / f64::from(1 << 20), commit())
 }
 
 fn commit() -> String {

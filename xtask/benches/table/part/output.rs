@@ -2,11 +2,12 @@
 
 use std::process::Command;
 
+use crate::apart::run_apart;
 use crate::fixture::misbehave;
 use crate::peers::{Job, in_folder, is_installed, nextest, suite, write_files};
 use crate::progress::Progress;
 use crate::table::{Aim, Row, Unit};
-use crate::turns::{Measured, Way, in_turns, run, run_into};
+use crate::turns::{Measured, Way, in_turns};
 use crate::world::World;
 
 const BYTES: &str = "200000000";
@@ -19,7 +20,7 @@ pub fn measure(progress: &Progress, rounds: usize) -> Vec<Row> {
     write_files(folder, &[Job { name: "a".into(), command: command.clone(), needs: Vec::new() }]);
     let file = folder.join("direct");
     let peer = |program: &'static str| match is_installed(program) {
-        true => Way::new(program, || run_into(&file, &mut in_folder(program, folder))),
+        true => Way::new(program, || run_apart(Some(&file), &in_folder(program, folder))),
         false => Way::missing(program),
     };
     let test = format!(
@@ -28,9 +29,9 @@ pub fn measure(progress: &Progress, rounds: usize) -> Vec<Row> {
         misbehave().display().to_string()
     );
     let ways = vec![
-        Way::new("to a file directly", || run_into(&file, Command::new(misbehave()).args(["flood", BYTES]))),
+        Way::new("to a file directly", || run_apart(Some(&file), Command::new(misbehave()).args(["flood", BYTES]))),
         Way::new("verify", || {
-            let cost = run(&mut world.command(&["verify"]));
+            let cost = run_apart(None, &world.command(&["verify"]));
             // One at a time: gigabytes stay nowhere.
             let _ = std::fs::remove_dir_all(world.repo.join("target/xtask-runs"));
             cost
@@ -38,7 +39,7 @@ pub fn measure(progress: &Progress, rounds: usize) -> Vec<Row> {
         peer("make"),
         peer("ninja"),
         match nextest(folder, &test, "") {
-            Some(make) => Way::command("cargo nextest", make),
+            Some(make) => Way::new("cargo nextest", move || run_apart(None, &make())),
             None => Way::missing("cargo nextest"),
         },
     ];
