@@ -14,7 +14,7 @@ pub fn measure(progress: &Progress, seconds: usize) -> Vec<Row> {
 }
 
 pub fn growth(progress: &Progress, most: usize) -> Vec<Curve> {
-    let counts = [1, 4, 16, 64, 256].into_iter().filter(|waiters| *waiters <= most);
+    let counts = [1, 16, 64, 256].into_iter().filter(|waiters| *waiters <= most);
     // A waiter asks again every 30 s: as long as that is one heartbeat each.
     let points = counts.map(|waiters| (waiters as u64, row("", &cost(progress, waiters, 30)))).collect();
     vec![Curve { what: "CPU that all waiters take, for 30 s".to_owned(), of: "waiter", points }]
