@@ -271,7 +271,7 @@ fn start(tree: &mut ProcessTree, locks: &HeldLocks, order: &mut Order) -> Result
     let copies = locks.each().map(copy).collect::<Result<Vec<_>, _>>()?;
     *order.keep_open() = copies.iter().map(AsRawFd::as_raw_fd).collect();
     let hand_over = std::iter::once(theirs.as_fd()).chain(copies.iter().map(AsFd::as_fd)).collect();
-    let release = matches!(order, Order::Suite(order) if order.caller == Caller::Release);
+    let release = matches!(order, Order::Suite(order) if order.asked.caller == Caller::Release);
     // The command of `lock run` reads what is piped into it; tasks of a suite read nothing.
     let stdin = match order {
         Order::Suite(_) => None,

@@ -61,19 +61,20 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     };
     let program = std::thread::spawn(this_program);
     let repo = Repo::told(order.root.clone(), order.git.clone(), order.commit.clone());
-    let ready = super::ready(&repo, &order.suite_path, &order.suite_text, &order.selection, &order.past)?;
+    let ready =
+        super::ready(&repo, &order.asked.suite_path, &order.asked.suite_text, &order.asked.selection, &order.past)?;
     let mut show = Show::new(order.format, scene(&order, &ready), &order.root);
-    let env = env(order.caller == Caller::Release)?;
+    let env = env(order.asked.caller == Caller::Release)?;
     let watch = Watch { lifeline: RefCell::new(lifeline), stop: Cell::default(), keeper_gone: Cell::default() };
     let (program, show) = (Some(program), &mut show);
     Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show, program, watch, slept: false }.run()
 }
 
 fn scene(order: &SuiteOrder, ready: &Ready) -> Scene {
-    let names = (order.command.as_str(), order.suite_path.as_str());
-    let mut scene = Scene::new(names, (&ready.suite, &ready.plan), &order.past, order.requested);
-    scene.outer = order.outer;
-    (scene.queue_budget, scene.signs) = (order.queue_budget, order.signs);
+    let names = (order.command.as_str(), order.asked.suite_path.as_str());
+    let mut scene = Scene::new(names, (&ready.suite, &ready.plan), &order.past, order.asked.requested);
+    scene.outer = order.asked.outer;
+    (scene.queue_budget, scene.signs) = (order.asked.queue_budget, order.signs);
     scene
 }
 
@@ -114,10 +115,11 @@ impl Runner<'_> {
         let Ready { suite, plan, .. } = self.ready;
         let (won, end) = (order.won.monotonic, order.won.monotonic + suite.run.deadline);
         let wrap_up = won + (suite.run.deadline - suite.run.wrap_up);
-        self.show.on(&Stamped { at: won, event: Event::Acquired { queue: won.since(order.requested.monotonic) } });
+        self.show
+            .on(&Stamped { at: won, event: Event::Acquired { queue: won.since(order.asked.requested.monotonic) } });
         let tasks = plan.tasks.iter().map(|task| task.name.clone()).collect();
         let (slots, deadline) = (plan.slots, plan.deadline);
-        let (run, partial) = (order.run.clone(), plan.partial);
+        let (run, partial) = (order.asked.run.clone(), plan.partial);
         self.show.on(&Stamped { at: won, event: Event::RunStarted { run, tasks, partial, slots, deadline } });
         // Under the locks: no other run of this checkout is writing there.
         if let Err(error) = archive::sweep(&order.root).and_then(|()| sweep_logs(&order.root)) {
@@ -151,17 +153,9 @@ impl Runner<'_> {
             return Ok(Exit::NoVerdict); // nobody waits for a receipt, and the copies of the locks must go
         }
         let facts = Facts {
-            run: order.run.clone(),
-            caller: order.caller,
-            suite_path: order.suite_path.clone(),
-            suite_text: order.suite_text.clone(),
-            selection: order.selection.clone(),
-            queue_budget: order.queue_budget,
-            outer: order.outer,
-            ports: order.ports,
+            asked: order.asked.clone(),
             network_namespace: sys::namespace("net"),
             boot_id: sys::boot_id(),
-            requested: order.requested,
             won: Some(order.won),
             started: before.as_ref().map(|_| started),
             commit: before.as_ref().and_then(|before| before.commit.clone()),
@@ -176,10 +170,11 @@ impl Runner<'_> {
 
     // The suite was read before the wait for the locks; what is verified is the tree as it is now.
     fn suite_stands(&mut self) -> bool {
-        let path = self.order.root.join(&self.order.suite_path);
-        let same = fs::read(path).is_ok_and(|now| now == self.order.suite_text.as_bytes());
+        let path = self.order.root.join(&self.order.asked.suite_path);
+        let same = fs::read(path).is_ok_and(|now| now == self.order.asked.suite_text.as_bytes());
         if !same {
-            let text = format!("{} changed while this run waited for its turn; run it again", self.order.suite_path);
+            let text =
+                format!("{} changed while this run waited for its turn; run it again", self.order.asked.suite_path);
             self.show.tell(Event::Trouble { text });
         }
         same
@@ -225,7 +220,7 @@ impl Runner<'_> {
 
     // Whether the id of the tree says what is on disk. It was asked before the wait, and a release has to know it now.
     fn pinned(&mut self, before: bool, deadline: Moment) -> bool {
-        if self.order.caller != Caller::Release {
+        if self.order.asked.caller != Caller::Release {
             return true;
         }
         let folder = self.scratch.path().join(if before { "pinned-before" } else { "pinned-after" });
@@ -247,9 +242,9 @@ impl Runner<'_> {
     fn tasks(&mut self, end: Moment) -> anyhow::Result<Vec<Service>> {
         let Ready { suite, plan, programs, setups, .. } = self.ready;
         let outer = std::env::var(MARK).ok();
-        let tree = ProcessTree::new(self.order.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
+        let tree = ProcessTree::new(self.order.asked.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
         let programs = plan.tasks.iter().map(|task| programs[&task.name].clone()).collect();
-        let logs = logs(&self.order.root, self.order.run.as_str())?;
+        let logs = logs(&self.order.root, self.order.asked.run.as_str())?;
         let (setups, env) = (setups.clone(), self.env.clone());
         let scratch = self.scratch.path();
         let work = Work { order: self.order, scratch, suite, plan, programs, setups, env, pool: super::pool(), logs };
@@ -287,7 +282,7 @@ impl Runner<'_> {
         }
         too_late(show);
         let mut receipt: Receipt = receipt_at(show);
-        let written = archive::write(&self.order.root, &self.order.run, &receipt.to_bytes(), || {
+        let written = archive::write(&self.order.root, &self.order.asked.run, &receipt.to_bytes(), || {
             too_late(show).then(|| {
                 receipt = receipt_at(show);
                 receipt.to_bytes()

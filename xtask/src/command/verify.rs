@@ -11,7 +11,7 @@ use crate::keeper::{self, Keeper, Supervised};
 use crate::lock::{HeldLocks, Identity, NotHeld, Ports, Scope};
 use crate::name::{Caller, RunId};
 use crate::plan::Selection;
-use crate::receipt::build::{Facts, build};
+use crate::receipt::build::{Asked, Facts, build};
 use crate::receipt::statement::Receipt;
 use crate::record::Record;
 use crate::repo::Repo;
@@ -155,18 +155,21 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
     });
     let mut show = show.into_inner().unwrap_or_else(PoisonError::into_inner);
     show.close();
-    let facts = |won| Facts {
+    let asked = Asked {
         run: run.clone(),
         caller: request.caller,
-        suite_path: suite_path.clone(),
-        suite_text: suite_text.clone(),
-        selection: request.selection.clone(),
+        requested: request.requested,
+        suite_path,
+        suite_text,
+        selection: request.selection,
         queue_budget: budget,
         outer,
         ports: (ports.workstation, worktree),
+    };
+    let facts = |won| Facts {
+        asked: asked.clone(),
         network_namespace: sys::namespace("net"),
         boot_id: sys::boot_id(),
-        requested: request.requested,
         won,
         started: None,
         commit: commit.clone(),
@@ -185,21 +188,13 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         }
     };
     let order = SuiteOrder {
-        run: run.clone(),
-        caller: request.caller,
+        asked: asked.clone(),
         root: repo.root.clone(),
         git: repo.git.clone(),
         commit: commit.clone(),
         past,
-        suite_path: suite_path.clone(),
-        suite_text: suite_text.clone(),
-        selection: request.selection.clone(),
-        requested: request.requested,
         won: locks.won,
-        queue_budget: budget,
         deadline: ready.suite.run.deadline,
-        outer,
-        ports: (ports.workstation, worktree),
         keep_open: Vec::new(),
         command: request.command,
         format: request.format,
@@ -273,7 +268,7 @@ fn not_held(
     show.learn(&Stamped { at: ended.monotonic, event: Event::Trouble { text: reason.clone() } });
     let receipt = build(facts, &ready.suite, &ready.plan, &show.record, ended);
     super::report::junit(junit, &receipt, &[]).iter().for_each(|note| say(&format!("note: {note}")));
-    let written = write(repo, &facts.run, &receipt);
+    let written = write(repo, &facts.asked.run, &receipt);
     let mut exit = why.exit();
     let mut text = match why {
         NotHeld::Cancelled(stop) => cancelled(&show::style(format), ended.wall_ms, *stop).trim_end().to_owned(),

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::statement::{
     Answer, Clock, Extent, Limits, Lock, Predicate, Program, Receipt, RunClocks, Service, Subjects, SuiteFile, Task,
     Tree,
@@ -16,16 +18,19 @@ use crate::suite::Suite;
 use crate::time::{Clocks, Moment, millis};
 use crate::verdict::Word;
 
-/// What a receipt says that neither suite, plan nor record know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+/// What was asked for: known before anybody queues, and the same to the end of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
     /// The run.
     pub run: RunId,
     /// Who asked for it.
     pub caller: Caller,
-    /// The suite's path.
+    /// When: at the program's first line.
+    pub requested: Clocks,
+    /// The suite's path, relative to the repository's root where it lies below it.
     pub suite_path: String,
-    /// The suite's text.
+    /// The suite's text, read once: what the receipt's sha256 is of.
     pub suite_text: String,
     /// What of it was asked for.
     pub selection: Selection,
@@ -35,12 +40,17 @@ pub struct Facts {
     pub outer: Option<Duration>,
     /// Ports of the locks: workstation, worktree.
     pub ports: (u16, u16),
+}
+
+/// What a receipt says that neither suite, plan nor record know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// What was asked for.
+    pub asked: Asked,
     /// The network namespace, if the system has such a thing.
     pub network_namespace: Option<String>,
     /// The boot of the clocks.
     pub boot_id: String,
-    /// When the program started.
-    pub requested: Clocks,
     /// When both locks were won, if they were.
     pub won: Option<Clocks>,
     /// When the first task could start, if it could.
@@ -64,6 +74,7 @@ const NAMED_FILES: usize = 100;
 
 /// The receipt of a run that ended at `ended`.
 pub fn build(facts: &Facts, suite: &Suite, plan: &Plan, record: &Record, ended: Clocks) -> Receipt {
+    let asked = &facts.asked;
     let queue_end = facts.won.unwrap_or(ended);
     let result = if facts.won.is_none() && record.stop.is_none() { Word::NotRun } else { record.result() };
     let outputs = record.tasks.iter().flat_map(|task| task.outputs.iter().cloned()).collect();
@@ -77,33 +88,33 @@ pub fn build(facts: &Facts, suite: &Suite, plan: &Plan, record: &Record, ended: 
     };
     let named = |files: &[String]| files.iter().take(NAMED_FILES).cloned().collect();
     let predicate = Predicate {
-        run: facts.run.clone(),
-        caller: facts.caller,
+        run: asked.run.clone(),
+        caller: asked.caller,
         result,
         trouble: record.trouble.clone(),
         extent: if plan.partial { Extent::Partial } else { Extent::Whole },
-        selection: facts.selection.clone(),
-        suite: SuiteFile { path: facts.suite_path.clone(), sha256: digest::of_bytes(facts.suite_text.as_bytes()) },
+        selection: asked.selection.clone(),
+        suite: SuiteFile { path: asked.suite_path.clone(), sha256: digest::of_bytes(asked.suite_text.as_bytes()) },
         limits: Limits {
-            queue_ms: millis(facts.queue_budget),
+            queue_ms: millis(asked.queue_budget),
             deadline_ms: millis(suite.run.deadline),
             margin_ms: millis(suite.run.margin),
             stop_grace_ms: millis(suite.run.stop_grace),
             wrap_up_ms: millis(suite.run.wrap_up),
             slots: plan.slots as u64,
-            outer_ms: facts.outer.map(millis),
+            outer_ms: asked.outer.map(millis),
         },
         lock: Lock {
-            workstation: facts.ports.0,
-            worktree: facts.ports.1,
+            workstation: asked.ports.0,
+            worktree: asked.ports.1,
             held: facts.won.is_some(),
             network_namespace: facts.network_namespace.clone(),
         },
-        queue_ms: whole_ms(facts.requested.monotonic, queue_end.monotonic),
+        queue_ms: whole_ms(asked.requested.monotonic, queue_end.monotonic),
         run_ms: facts.won.map_or(0, |won| whole_ms(won.monotonic, ended.monotonic)),
         clocks: RunClocks {
             boot_id: facts.boot_id.clone(),
-            requested: facts.requested.into(),
+            requested: asked.requested.into(),
             won: facts.won.map(Clock::from),
             started: facts.started.map(Clock::from),
             ended: ended.into(),
@@ -118,9 +129,9 @@ pub fn build(facts: &Facts, suite: &Suite, plan: &Plan, record: &Record, ended: 
             .tasks
             .iter()
             .map(|planned| {
-                let asked = suite.task(&planned.name).expect("a plan is made of tasks of its suite");
+                let wanted = suite.task(&planned.name).expect("a plan is made of tasks of its suite");
                 let happened = record.tasks.iter().find(|task| task.task == planned.name);
-                task(asked, happened, facts)
+                task(wanted, happened, facts)
             })
             .collect(),
         services: facts.services.clone(),
@@ -135,16 +146,16 @@ fn whole_ms(from: Moment, to: Moment) -> u64 {
     (to.as_nanos() / 1_000_000).saturating_sub(from.as_nanos() / 1_000_000)
 }
 
-fn task(asked: &crate::suite::Task, happened: Option<&TaskRecord>, facts: &Facts) -> Task {
+fn task(wanted: &crate::suite::Task, happened: Option<&TaskRecord>, facts: &Facts) -> Task {
     let nobody_knows = if facts.won.is_some() { "nobody is left to say how it ended" } else { "nothing was run" };
     let started = happened.and_then(|task| task.started);
     Task {
-        name: asked.name.clone(),
-        command: asked.command.clone(),
-        weight: asked.cpus.to_string(),
+        name: wanted.name.clone(),
+        command: wanted.command.clone(),
+        weight: wanted.cpus.to_string(),
         slots: happened.map(|task| task.cpus.iter().map(|&cpu| cpu as u64).collect()).unwrap_or_default(),
-        deadline_ms: millis(asked.deadline),
-        log_limit: asked.log_limit,
+        deadline_ms: millis(wanted.deadline),
+        log_limit: wanted.log_limit,
         started_ms: started.map(|at| at.as_nanos() / 1_000_000),
         took_ms: happened.map_or(0, |task| millis(task.took)),
         cpu_ms: happened.map_or(0, |task| millis(task.cpu_time)),
@@ -154,7 +165,7 @@ fn task(asked: &crate::suite::Task, happened: Option<&TaskRecord>, facts: &Facts
         exit: happened.and_then(|task| task.exit),
         signals: happened.map(|task| task.signals.clone()).unwrap_or_default(),
         leftovers: happened.map(|task| task.leftovers.clone()).unwrap_or_default(),
-        log: started.map(|_| log_path(&facts.run, asked.name.as_str())),
+        log: started.map(|_| log_path(&facts.asked.run, wanted.name.as_str())),
     }
 }
 

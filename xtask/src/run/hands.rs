@@ -362,7 +362,7 @@ impl<'a> RunnerHands<'a> {
         if let Some(text) = slept(&self.work.order.won).filter(|_| !self.slept) {
             self.slept = true;
             self.tell(Event::Trouble { text });
-            if self.work.order.caller == Caller::Release {
+            if self.work.order.asked.caller == Caller::Release {
                 self.inbox.push_back(Input::NoVerdict);
             }
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::name::{Caller, RunId};
-use crate::plan::Selection;
+use crate::name::RunId;
+use crate::receipt::build::Asked;
 use crate::receipt::past::Past;
 use crate::repo::GitFolders;
 use crate::time::Clocks;
@@ -28,7 +28,7 @@ impl Order {
     /// The run's identity.
     pub fn run(&self) -> &RunId {
         match self {
-            Self::Suite(order) => &order.run,
+            Self::Suite(order) => &order.asked.run,
             Self::Command(order) => &order.run,
         }
     }
@@ -87,10 +87,8 @@ pub struct CommandOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteOrder {
-    /// The run's identity.
-    pub run: RunId,
-    /// Who asked.
-    pub caller: Caller,
+    /// What was asked for.
+    pub asked: Asked,
     /// The repository's root, absolute.
     pub root: PathBuf,
     /// Where git keeps it.
@@ -99,24 +97,10 @@ pub struct SuiteOrder {
     pub commit: Option<String>,
     /// How long things took in earlier runs.
     pub past: Past,
-    /// The suite's path as receipts name it, relative to the root where it lies below it.
-    pub suite_path: String,
-    /// The suite's text, read once: what the receipt's sha256 is of.
-    pub suite_text: String,
-    /// What of it to run.
-    pub selection: Selection,
-    /// When the program started.
-    pub requested: Clocks,
     /// When both locks were won.
     pub won: Clocks,
-    /// The queue budget that was in force.
-    pub queue_budget: Duration,
     /// The run deadline.
     pub deadline: Duration,
-    /// The limit around this caller, if it said one.
-    pub outer: Option<Duration>,
-    /// The ports held: workstation, worktree.
-    pub ports: (u16, u16),
     /// Descriptors handed over: copies of the listening sockets. The runner only keeps them open.
     pub keep_open: Vec<RawFd>,
     /// The command as the user may give it again: `cargo xtask verify`.

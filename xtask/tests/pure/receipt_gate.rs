@@ -7,7 +7,7 @@ use xtask::digest;
 use xtask::event::TaskRecord;
 use xtask::name::{Caller, Name, RunId};
 use xtask::plan::{Machine, Plan, Selection};
-use xtask::receipt::build::{Facts, build};
+use xtask::receipt::build::{Asked, Facts, build};
 use xtask::receipt::rules::{Baseline, Gate, Reason, Seal, judge};
 use xtask::receipt::statement::{Answer, Program, Receipt};
 use xtask::record::Record;
@@ -41,18 +41,21 @@ fn clocks(us: u64) -> Clocks {
 }
 
 fn facts() -> Facts {
-    Facts {
+    let asked = Asked {
         run: RunId::new(1_796_000_000, 7),
         caller: Caller::Local,
+        requested: clocks(900),
         suite_path: "ci/suite.toml".to_owned(),
         suite_text: SUITE.to_owned(),
         selection: Selection::default(),
         queue_budget: Duration::from_secs(120),
         outer: None,
         ports: (28599, 28600),
+    };
+    Facts {
+        asked,
         network_namespace: Some("net:[1]".to_owned()),
         boot_id: "0b1c".to_owned(),
-        requested: clocks(900),
         won: Some(clocks(2_000_100)),
         started: Some(clocks(2_100_000)),
         commit: Some("c".repeat(40)),
@@ -83,8 +86,8 @@ fn record() -> Record {
 }
 
 fn built(facts: &Facts, record: &Record) -> Receipt {
-    let suite = Suite::parse(&facts.suite_text).unwrap();
-    let plan = Plan::new(&suite, &facts.selection, &Machine { cpus: 2, ..Machine::default() }).unwrap();
+    let suite = Suite::parse(&facts.asked.suite_text).unwrap();
+    let plan = Plan::new(&suite, &facts.asked.selection, &Machine { cpus: 2, ..Machine::default() }).unwrap();
     build(facts, &suite, &plan, record, clocks(10_000_000))
 }
 
