@@ -17,6 +17,8 @@ const FLOORS: &[(&str, u32, bool)] = &[
     ("record", 1, true),
     ("plan", 2, true),
     ("receipt", 2, true),
+    ("lock/banner", 2, true),
+    ("lock/news", 2, true),
     ("lock/wait", 2, true),
     ("sys", 3, false),
     ("archive", 4, false),
