@@ -50,7 +50,7 @@ struct Entry {
     sweep: fn(&Path),
 }
 
-/// A new service is a module that implements `Kind`, and a row here.
+/// A new service is a module that implements `Kind`, a row here, and one in `suite::SERVICES`.
 const KINDS: &[Entry] = &[Entry {
     name: "postgres",
     make: |spec| Box::new(postgres::Postgres::new(spec)),
