@@ -1,15 +1,14 @@
 //! The rows at the bottom of a terminal, as a terminal shows them, and heartbeats where there is none.
 
 use xtask::event::{Event, Stamped};
-use xtask::report::{FRAME, HEARTBEAT, Screen, Size};
-
-use crate::report::SIZE;
+use xtask::name::{RunId, TaskName};
+use xtask::report::{FRAME, HEARTBEAT, Row, Screen, Size};
+use xtask::verdict::Verdict;
 
 use crate::report::{
-    at, begun, check, failed, finished, ms, name, passed, plain, scene, started, terminal, text, waited,
+    SIZE, at, begun, check, failed, finished, ms, name, passed, plain, scene, started, terminal, text, waited,
 };
 use crate::report_terminal::Terminal;
-use xtask::verdict::Verdict;
 
 /// A screen and the terminal that shows it.
 struct Show {
@@ -216,4 +215,27 @@ fn a_heartbeat_names_what_runs() {
     }
     let mut beat = |now: u64| screen.tick(at(now), SIZE, &mut |_| panic!("no log is read without a terminal"));
     check("heartbeat", &(beat(194_500) + &beat(194_600) + &beat(224_500) + &beat(370_000)));
+}
+
+/// What waits is looked through in every frame and at every event: that must not take the time of the run. Three hundred
+/// frames take a tenth of a second; where each task is looked up among all for each, they take twenty.
+#[test]
+fn a_thousand_tasks_that_wait_cost_little() {
+    let mut scene = scene();
+    let tasks: Vec<_> = (0..1000).map(|number| name(&format!("t{number}"))).collect();
+    let row = |task: &TaskName| Row { name: task.clone(), needs: vec![tasks[0].clone()], ..scene.tasks[0].clone() };
+    scene.tasks = tasks.iter().map(row).collect();
+    let mut screen = Screen::new(terminal(), scene);
+    let (run, log) = (RunId::new(0, 1), "target/xtask-runs/r/t0.log".to_owned());
+    let events = [
+        Event::RunStarted { run, tasks: tasks.clone(), partial: false, slots: 1, deadline: ms(1_000) },
+        Event::TaskStarted { task: tasks[0].clone(), cpus: vec![0], deadline: ms(1_000), log },
+    ];
+    events.into_iter().for_each(|event| drop(screen.on(&Stamped { at: at(0), event }, SIZE)));
+    let begun = std::time::Instant::now();
+    for frame in 1..=300 {
+        let text = screen.tick(at(frame * 1_000), SIZE, &mut |_| Vec::new());
+        assert!(text.contains("t1 (t0); t2 (t0)"), "{text:?}");
+    }
+    assert!(begun.elapsed().as_secs() < 3, "{:?}", begun.elapsed());
 }
