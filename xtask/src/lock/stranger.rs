@@ -149,15 +149,19 @@ fn owners(inode: u64) -> Vec<Owner> {
 
 /// What takes the port although nobody listens on it, as far as it can be seen.
 pub fn taken_by(port: u16) -> String {
-    let table = table().unwrap_or_default();
-    let here = |row: &&Row| row.state != LISTEN && row.local.port() == port;
-    match table.iter().filter(here).min_by_key(|row| row.state) {
+    match connection(&table().unwrap_or_default(), port) {
         Some(row) => keeps(row, |row| names(&owners(row.inode), row.uid)),
         None => {
             let who = bound(port).map(|(inode, uid)| format!(": {}", names(&owners(inode), uid)));
             format!("a program has bound it and does not listen{}", who.unwrap_or_default())
         }
     }
+}
+
+/// The connection, or what is left of one, whose own port this is: of several the liveliest.
+pub fn connection(table: &[Row], port: u16) -> Option<&Row> {
+    let here = |row: &&Row| row.state != LISTEN && row.local.port() == port;
+    table.iter().filter(here).min_by_key(|row| row.state)
 }
 
 /// How a connection keeps the port, for people; `who` says whose it is.

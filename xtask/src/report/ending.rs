@@ -230,10 +230,10 @@ fn judge(row: &Row, record: &TaskRecord, stopping: Option<&Stopping>) -> String 
     let busy = silent.is_some_and(|silent| silent < took / 10);
     let verdict = match worst {
         _ if quiet => "looks hung, not slow",
-        Some(worst) if took >= worst * 2 && !busy => "looks hung, not slow",
-        Some(_) | None if busy => "looks slow, not hung",
-        Some(worst) if took < worst * 2 => "looks slow, not hung",
-        _ => "hung or slow: nothing to compare with",
+        _ if busy => "looks slow, not hung",
+        Some(worst) if took >= worst * 2 => "looks hung, not slow",
+        Some(_) => "looks slow, not hung",
+        None => "hung or slow: nothing to compare with",
     };
     match silent {
         Some(silent) => format!("{verdict}; last output {} before", Human(silent)),

@@ -1031,7 +1031,18 @@ fn a_connection_is_accepted_when_a_program_has_it() {
 }
 
 #[test]
-fn a_connection_that_keeps_the_port_is_told_by_its_state() {
+fn a_connection_that_keeps_the_port_is_found_and_told_by_its_state() {
+    let [ours, closed] =
+        [("127.0.0.1:28599", 1), ("127.0.0.1:28599", 6)].map(|(at, state)| row(at, "10.0.0.1:443", state, 7));
+    let [listens, other] =
+        [("0.0.0.0:28599", 10), ("127.0.0.1:28598", 1)].map(|(at, state)| row(at, "0.0.0.0:0", state, 7));
+    let found = |rows: &[&stranger::Row]| {
+        let rows: Vec<stranger::Row> = rows.iter().map(|&row| row.clone()).collect();
+        stranger::connection(&rows, 28599).cloned()
+    };
+    assert_eq!(found(&[&other, &listens, &closed, &ours]), Some(ours));
+    assert_eq!(found(&[&other, &listens, &closed]), Some(closed));
+    assert_eq!(found(&[&other, &listens]), None);
     let told = |state, inode| {
         stranger::keeps(&row("127.0.0.1:28599", "10.0.0.1:443", state, inode), |row| format!("socket {}", row.inode))
     };

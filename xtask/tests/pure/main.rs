@@ -23,6 +23,7 @@ mod receipt_gate;
 mod receipt_rules;
 mod receipt_signers;
 mod report;
+mod report_causes;
 mod report_hostile;
 mod report_rows;
 mod report_terminal;

@@ -377,3 +377,87 @@ fn task_on_cpus_apart_never_covers_the_one_between() {
         "two of one lane each, beside that of fmt and two rows"
     );
 }
+
+/// The numbers of these attributes of an element.
+fn numbers<const N: usize>(tag: &str, names: [&str; N]) -> [f64; N] {
+    let one = |name: &str| tag.split_once(&format!(" {name}=\"")).unwrap().1.split_once('"').unwrap().0;
+    names.map(|name| one(name).parse().unwrap())
+}
+
+#[test]
+fn a_share_is_as_high_as_it_is_large_and_the_newest_stands_right() {
+    let run = |took_ms| {
+        let mut receipt = good();
+        receipt.predicate.tasks[0].took_ms = took_ms;
+        receipt
+    };
+    // Of a minute; newest first.
+    let page = html::page(&[run(60_000), run(30_000), run(0)], None);
+    let history = tags(page.split_once("class=\"history\"").unwrap().1.split_once("</svg>").unwrap().0);
+    // The rows of the queue and the run come first.
+    let of_task = |what: &str, rows: usize| -> Vec<String> {
+        let all: Vec<String> = history.iter().filter(|tag| tag.starts_with(what)).cloned().collect();
+        all[all.len() / 3 * rows..].to_vec()
+    };
+    let [[_, bottom], [_, due]] =
+        ["line class=\"lane\"", "line class=\"due\""].map(|what| numbers(&of_task(what, 2)[0], ["x1", "y1"]));
+    let dots: Vec<[f64; 2]> = of_task("circle", 2).iter().map(|tag| numbers(tag, ["cx", "cy"])).collect();
+    let near = |a: f64, b: f64| (a - b).abs() <= 0.15;
+    assert!(due < bottom, "the deadline is above");
+    let heights = [bottom, (bottom + due) / 2.0, due];
+    assert!(dots.iter().zip(heights).all(|(dot, height)| near(dot[1], height)), "{dots:?}, {heights:?}");
+    assert!(dots[0][0] < dots[1][0] && near(dots[1][0] - dots[0][0], dots[2][0] - dots[1][0]), "{dots:?}");
+    let alone = |runs: usize| {
+        let page = html::page(&vec![run(1); runs], None);
+        let radii = tags(&page).into_iter().filter(|tag| tag.starts_with("circle")).map(|tag| numbers(&tag, ["r"])[0]);
+        radii.fold(0.0, f64::max)
+    };
+    assert!(alone(60) > alone(61), "many are small");
+}
+
+#[test]
+fn what_became_faster_or_slower_by_a_tenth_is_said() {
+    let trend_of = |newest_first: &[u64]| {
+        let run = |&took_ms: &u64| {
+            let mut receipt = good();
+            receipt.predicate.tasks[0].took_ms = took_ms;
+            receipt
+        };
+        let page = html::page(&newest_first.iter().map(run).collect::<Vec<_>>(), None);
+        let all = page.match_indices(", last ").map(|(at, _)| &page[page[..at].rfind('>').unwrap() + 1..]);
+        all.map(|text| text[..text.find('<').unwrap()].to_owned()).nth(1)
+    };
+    let (three, half) = (|ms: u64| vec![ms; 3], |new: u64| [vec![new; 3], vec![10_000; 3]].concat());
+    assert_eq!(trend_of(&half(11_000)).as_deref(), Some("up 10%, last 3 of 6"));
+    assert_eq!(trend_of(&half(10_900)).as_deref(), Some("steady, last 3 of 6"));
+    assert_eq!(trend_of(&half(8_900)).as_deref(), Some("down 11%, last 3 of 6"));
+    assert_eq!(trend_of(&half(9_100)).as_deref(), Some("steady, last 3 of 6"));
+    assert_eq!(trend_of(&[three(20_000), vec![10_000; 2]].concat()), None, "too few");
+    // A hundredth of its limit of a minute is 600 ms: less of it is up and down all the time.
+    let small = |new: u64| [three(new), three(1_000)].concat();
+    assert_eq!(trend_of(&small(1_599)).as_deref(), Some("steady, last 3 of 6"));
+    assert_eq!(trend_of(&small(1_600)).as_deref(), Some("up 60%, last 3 of 6"));
+}
+
+#[test]
+fn a_table_has_a_row_for_each_task_and_why_it_is_bad() {
+    let mut receipt = failed();
+    let lint = &mut receipt.predicate.tasks[2];
+    (lint.signals, lint.leftovers) = (vec!["SIGTERM".to_owned(), "SIGKILL".to_owned()], vec!["sleep".to_owned()]);
+    let page = html::page(&[receipt], None);
+    let cells = |task: &str| {
+        let row = page.split("<tr>").find(|row| row.starts_with(&format!("<td>{task}</td>"))).expect(task);
+        let row = row.split_once("</tr>").unwrap().0;
+        row.split("<td")
+            .skip(1)
+            .map(|cell| cell.split_once('>').unwrap().1.trim_end_matches("</td>").to_owned())
+            .collect::<Vec<_>>()
+    };
+    let good = "<span class=\"word\">passed</span>";
+    assert_eq!(cells("fmt"), ["fmt", good, "0.3s", "1m", "0%", "9s", "4 MiB", "0", ""]);
+    let bad = cells("lint");
+    assert_eq!(bad[1], "<span class=\"word bad\">failed</span>");
+    assert_eq!(bad[8], "exit code 101; sent SIGTERM, SIGKILL; left sleep");
+    let absent = cells("smoke");
+    assert_eq!((&absent[2..3], &absent[4..7]), (&["-".to_owned()][..], &["-", "-", "-"].map(str::to_owned)[..]));
+}
