@@ -149,7 +149,7 @@ impl Line {
         let mut buffer = [0; 1024];
         loop {
             match nix::unistd::read(self.socket.as_fd(), &mut buffer) {
-                Ok(count) if count > 0 => {
+                Ok(count @ 1..) => {
                     self.got.extend(&buffer[..count]);
                     // A holder has said its line; one that goes on talking is left, and asked again later.
                     if self.greeted && self.got.len() > BANNER_MAX {

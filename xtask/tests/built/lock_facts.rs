@@ -196,6 +196,11 @@ fn in_a_network_of_one_port() {
     let held = Caller::new("ci", Duration::ZERO).acquire(PORT).expect("free");
     let none = outgoing().expect_err("no other port is left");
     assert_eq!(none.kind(), std::io::ErrorKind::AddrNotAvailable);
+    // Nor is there a port to ask the holder from: that is no answer, and nobody is accused.
+    let waiter = Caller::new("local", Duration::from_millis(200));
+    assert_eq!(waiter.acquire(PORT).expect_err("held").exit(), Exit::NoLock);
+    let said = waiter.said.borrow()[0].clone();
+    assert!(said.contains("is taken and its holder cannot be asked: "), "{said}");
     drop(held);
 
     // An outgoing connection has it; and the waiter's own connect, which gets that port too, reaches itself. Nobody
