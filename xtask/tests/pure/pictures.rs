@@ -454,7 +454,7 @@ fn a_table_has_a_row_for_each_task_and_why_it_is_bad() {
             .collect::<Vec<_>>()
     };
     let good = "<span class=\"word\">passed</span>";
-    assert_eq!(cells("fmt"), ["fmt", good, "0.3s", "1m", "0%", "9s", "4 MiB", "0", ""]);
+    assert_eq!(cells("fmt"), ["fmt", good, "300ms", "1m", "0%", "9s", "4 MiB", "0", ""]);
     let bad = cells("lint");
     assert_eq!(bad[1], "<span class=\"word bad\">failed</span>");
     assert_eq!(bad[8], "exit code 101; sent SIGTERM, SIGKILL; left sleep");

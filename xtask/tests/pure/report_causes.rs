@@ -142,7 +142,7 @@ fn times_stand_beside_the_limits_that_count() {
     let at_once = |verdict| written(plain(), scene(), vec![(10, over(verdict, 0, 2))]);
     assert_eq!(field(&at_once(Word::NotRun), "queue").as_deref(), Some("budget 32m"));
     assert_eq!(field(&at_once(Word::Cancelled), "queue"), None);
-    let part = |suite_tasks| field_of_partial(Scene { suite_tasks, ..scene() });
+    let part = |suite_tasks| field_of_partial(Scene { suite_tasks, partial: suite_tasks > 4, ..scene() });
     assert!(part(4).starts_with("4 tasks at ") && part(5).starts_with("4 of 5 tasks (partial) at "), "{}", part(5));
 }
 
