@@ -67,7 +67,7 @@ impl fmt::Display for Human {
         let ms = millis(self.0);
         let s = ms / 1000;
         let text = match (s, ms % 1000) {
-            (0, 1..) if ms < 10 => format!("{ms}ms"),
+            (0, 1..) if ms < 100 => format!("{ms}ms"),
             (0..60, 1..) => format!("{}.{}s", s, ms % 1000 / 100),
             (0..60, 0) => format!("{s}s"),
             (60..3600, 0) if s.is_multiple_of(60) => format!("{}m", s / 60),

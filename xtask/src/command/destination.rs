@@ -14,6 +14,9 @@ use crate::repo::Repo;
 /// to; devices and pipes are anybody's.
 pub fn check(flag: &str, path: &Path, repo: Option<&Repo>, beginning: &str) -> anyhow::Result<()> {
     let refuse = || format!("{flag} {} cannot be written", path.display());
+    if path.is_dir() {
+        bail!("{}: it is a folder; name a file", refuse());
+    }
     if let Some(repo) = repo
         && is_tracked(repo, path).with_context(refuse)?
     {
@@ -21,9 +24,6 @@ pub fn check(flag: &str, path: &Path, repo: Option<&Repo>, beginning: &str) -> a
     }
     // What cannot be looked at because it is not there is made anew; whatever else is wrong is found when it is written.
     let Ok(data) = fs::metadata(path) else { return Ok(()) };
-    if data.is_dir() {
-        bail!("{}: it is a folder; name a file", refuse());
-    }
     if data.is_file() && data.len() > 0 {
         let mut found = Vec::new();
         let file = File::open(path).and_then(|file| file.take(beginning.len() as u64).read_to_end(&mut found));

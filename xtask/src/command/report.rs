@@ -36,7 +36,9 @@ pub struct Request {
 pub fn run(request: &Request) -> anyhow::Result<Exit> {
     let repo = Repo::find(&std::env::current_dir().context("there is no current folder")?)?;
     let output = request.output.clone().unwrap_or_else(|| repo.root.join(OUTPUT));
-    destination::check("--output", &output, Some(&repo), html::BEGINNING)?;
+    if request.output.is_some() {
+        destination::check("--output", &output, Some(&repo), html::BEGINNING)?;
+    }
     if let Some(path) = &request.trace {
         destination::check("--trace", path, Some(&repo), trace::BEGINNING)?;
         ensure!(*path != output, "--output and --trace name the same file");

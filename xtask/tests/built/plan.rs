@@ -271,3 +271,23 @@ fn every_recipe_has_a_limit_and_it_is_long_enough() {
         );
     }
 }
+
+#[test]
+fn a_suite_file_that_cannot_be_read_is_named_once_and_says_what_next() {
+    let world = World::new(LIMITED);
+    world.write("ci/long.toml", &"#".repeat((1 << 20) + 1));
+    std::os::unix::fs::symlink("suite.toml", world.repo.join("ci/link.toml")).unwrap();
+    for (path, why) in [
+        ("ci/nowhere.toml", "No such file or directory"),
+        ("ci", "not a regular file"),
+        ("ci/link.toml", "a link"),
+        ("ci/long.toml", "longer than 1048576 bytes"),
+    ] {
+        for command in ["plan", "verify"] {
+            let done = world.run(&[command, "--suite", path]).expect(2).says(why).says("name another with --suite");
+            let file = world.repo.join(path).display().to_string();
+            assert_eq!(done.err.matches(&file).count(), 1, "{}", done.err);
+            assert_eq!(done.err.matches("cannot be read").count(), 1, "{}", done.err);
+        }
+    }
+}

@@ -160,14 +160,18 @@ fn only_what_is_empty_or_our_own_is_written_over() {
         for path in ["ci/suite.toml", "link", "gone.md"] {
             refused(command, flag, path, "git tracks it");
         }
-        refused(command, flag, "target/folder", "it is a folder");
+        for path in ["target/folder", "ci"] {
+            refused(command, flag, path, "it is a folder");
+        }
         for path in ["target/notes.xml", of_another_kind] {
             refused(command, flag, path, "something else is there");
         }
     }
     world.run(&["report", "--output", "target/both", "--trace", "target/both"]).expect(2).says("the same file");
 
-    // Its own it writes over, and what is empty.
+    // Its own it writes over, and what is empty; and at its own place whatever an earlier version left.
+    world.write("target/xtask-report.html", "<!doctype html>");
+    world.run(&["report"]).expect(0);
     world.write("target/page.html", "");
     world.run(&["verify", "--junit", "target/junit.xml"]).expect(1);
     world.run(&["report", "--output", "target/page.html", "--trace", "target/trace.json"]).expect(0);

@@ -181,3 +181,16 @@ fn data_that_cannot_be_written_is_a_failure() {
         assert!(said.contains("stdout cannot be written: ") && said.contains("No space left"), "{args:?}: {said}");
     }
 }
+
+/// Who reads no further has had enough, and words for people are no data: the verdict is in the exit code and the receipt.
+#[test]
+fn a_reader_that_has_gone_and_words_that_are_lost_are_none() {
+    let world = World::new(SUITE);
+    let (reader, pipe) = nix::unistd::pipe().unwrap();
+    drop(reader);
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let mut gone = world.command(&["verify", "--message-format", "json"]);
+    assert_eq!(gone.stdin(Stdio::null()).stdout(pipe).stderr(Stdio::null()).status().unwrap().code(), Some(0));
+    let mut lost = world.command(&["verify"]);
+    assert_eq!(lost.stdin(Stdio::null()).stdout(full()).stderr(full()).status().unwrap().code(), Some(0));
+}
