@@ -4,13 +4,23 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
+use duct::cmd;
 use nix::unistd::{AccessFlags, access};
 
 use crate::name::{Name, TaskName};
 use crate::plan::{self, Machine, Plan, Selection};
 use crate::service;
 use crate::suite::{Fill, Suite, SuiteError, SuiteErrors, Task};
+
+// Subcommands of cargo itself that a task may have: about them nobody is asked.
+const OF_CARGO: [&str; 18] = [
+    "add", "b", "bench", "build", "c", "check", "clean", "clippy", "doc", "fetch", "fix", "fmt", "install", "metadata",
+    "r", "run", "t", "test",
+];
+/// How long cargo may take to list the others.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A suite that can run here.
 #[derive(Debug)]
@@ -53,7 +63,12 @@ pub fn check(
         }
         let search = task.env.get("PATH").map_or(search, |own| OsStr::new(own));
         match find(&task.command[0], &dir, search) {
-            Ok(program) => drop(programs.insert(task.name.clone(), program)),
+            Ok(program) => {
+                if let Some(why) = unknown_to_cargo(&task.command, &program, &dir, search) {
+                    wrong(why);
+                }
+                programs.insert(task.name.clone(), program);
+            }
             Err(_) if made_before(&suite, task) => {
                 programs.insert(task.name.clone(), dir.join(&task.command[0]));
             }
@@ -110,6 +125,32 @@ pub fn find(program: impl AsRef<OsStr>, dir: &Path, search: &OsStr) -> Result<Pa
     let mut candidates = entries.map(|entry| dir.join(entry).join(program));
     let fits = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     candidates.find(fits).ok_or_else(|| format!("there is no program {program:?} on PATH"))
+}
+
+// Why cargo has no such subcommand, if that is certain: it is none of its own, there is no program for it, and cargo, asked
+// in that folder, names no alias of that name.
+fn unknown_to_cargo(command: &[String], cargo: &Path, dir: &Path, search: &OsStr) -> Option<String> {
+    let [_, name, ..] = command else { return None };
+    let other = command[0].rsplit('/').next() != Some("cargo") || name.starts_with(['-', '+']);
+    if other || OF_CARGO.contains(&name.as_str()) || find(format!("cargo-{name}"), dir, search).is_ok() {
+        return None;
+    }
+    // A toolchain that is not there is not fetched for a question.
+    let call = cmd(cargo, ["--list"]).dir(dir).env("PATH", search).env("RUSTUP_AUTO_INSTALL", "0");
+    let call = call.stdin_null().stdout_capture().stderr_null().unchecked().start().ok()?;
+    let Ok(Some(output)) = call.wait_timeout(PATIENCE) else {
+        let _ = call.kill();
+        return None;
+    };
+    let list = String::from_utf8_lossy(&output.stdout);
+    let mut names = list.lines().filter_map(|line| line.strip_prefix("    ")?.split_whitespace().next());
+    let known = !output.status.success() || !list.contains("    check ") || names.any(|known| known == name);
+    let why = || {
+        format!(
+            "cargo has no subcommand {name:?}: there is no program \"cargo-{name}\" on PATH, and no alias; install it, or change the command"
+        )
+    };
+    (!known).then(why)
 }
 
 // Whether the program is an output of a task that must have passed before this one starts.

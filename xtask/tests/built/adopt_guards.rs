@@ -197,7 +197,7 @@ fn shadowed(pair: &Pair, script: &str) -> Command {
     fs::set_permissions(bin.join("cargo"), fs::Permissions::from_mode(0o755)).expect("executable");
     let dirs = std::iter::once(bin).chain(std::env::split_paths(&path));
     let mut command = pair.from.command(&["adopt", pair.into.repo.to_str().expect("text")]);
-    command.env("PATH", std::env::join_paths(dirs).expect("a PATH"));
+    command.env("PATH", std::env::join_paths(dirs).expect("a PATH")).env("RUSTUP_AUTO_INSTALL", "1");
     command
 }
 

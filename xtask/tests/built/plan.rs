@@ -86,6 +86,34 @@ ci/suite.toml:19: task \"f\": program \"./gone.sh\" cannot be found: No such fil
 }
 
 #[test]
+fn a_subcommand_that_cargo_does_not_have_is_missing_too() {
+    let folder = Folder::new();
+    let root = folder.path();
+    program(root, "bin/cargo-there", 0o755);
+    program(root, "bin/cargo", 0o755);
+    let cargo = |script: &str| fs::write(root.join("bin/cargo"), format!("#!/bin/sh\n{script}\n")).expect("a script");
+    let task = |command: &str| check(root, &format!("[task.a]\ncommand = \"cargo {command}\"\n"), &[]).map(drop);
+    cargo("echo \"$*\" >>asked\nprintf 'Installed Commands:\\n    check   Check\\n    ours    alias: check\\n'");
+    for known in ["there", "ours x", "test", "--config a nowhere", "+nightly nowhere"] {
+        assert_eq!(task(known), Ok(()), "{known}");
+    }
+    let error = task("nowhere run").expect_err("it is not there");
+    let expected = "ci/suite.toml:4: task \"a\": cargo has no subcommand \"nowhere\": there is no program \"cargo-nowhere\" on PATH, \
+                    and no alias; install it, or change the command\n";
+    assert_eq!(error, expected);
+    assert_eq!(
+        fs::read_to_string(root.join("asked")).expect("it was asked"),
+        "--list\n--list\n",
+        "and only where needed"
+    );
+    // An answer that is none says nothing.
+    for silent in ["exit 1", "echo Installed Commands:"] {
+        cargo(silent);
+        assert_eq!(task("nowhere"), Ok(()), "{silent}");
+    }
+}
+
+#[test]
 fn only_what_is_selected_must_be_there() {
     let folder = Folder::new();
     program(folder.path(), "bin/tool", 0o755);
