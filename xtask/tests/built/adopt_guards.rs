@@ -145,6 +145,16 @@ fn what_is_there_already_stays_as_it_is() {
     pair.adopt(&[]).expect(0).says(&format!("there already, and left as it is: {}", theirs.join(", ")));
     theirs.iter().for_each(|path| assert_eq!(pair.read(path), "# ours\n", "{path}"));
     assert!(pair.has("ci/suite.toml") && pair.has("ci/recipes/release.sh"));
+    // What runs leave in a folder of that name is ignored, and no file of theirs.
+    let own = Pair::new(&[("receipts/view.py", "x = 1\n")]);
+    own.adopt(&[]).expect(0).says("receipts/ is a folder of yours");
+    own.into.commit("adopted");
+    own.into.write("receipts/more.py", "x = 2\n");
+    own.into.write("receipts/r-20261130-140210-7c1e09ab.json.sig", "");
+    own.into.write("receipts/.r-20261130-140210-7c1e09ab.new", "");
+    own.run(&own.into, own.into.command(&["verify"])).expect(0);
+    assert_eq!(own.into.receipts().len(), 1);
+    assert_eq!(own.into.git(&["status", "--porcelain", "--untracked-files=all"]), "?? receipts/more.py");
     let suite = product();
     suite.into.write("ci/suite.toml", "# ours\n");
     suite.into.commit("a suite");

@@ -49,10 +49,23 @@ pub(super) fn files(
     changes.insert("ci/allowed_signers".to_owned(), Some(signers.into()));
     let revoked = "# Public keys, one a line, that no longer count, whatever they signed.\n";
     changes.insert("ci/revoked_keys".to_owned(), Some(revoked.into()));
-    let mut keep = "# Receipts are uploaded by CI, not committed.\n*\n!.gitignore\n".to_owned();
-    for path in source.tracked.iter().filter(|path| path.starts_with("receipts/") && path.matches('/').count() == 1) {
+    let ours = source.tracked.iter().filter(|path| path.starts_with("receipts/") && path.matches('/').count() == 1);
+    let ours: Vec<&String> = ours.collect();
+    let mut keep = "# Receipts are uploaded by CI, not committed.\n".to_owned();
+    let theirs = |path: &&String| path.starts_with("receipts/") && !ours.contains(path) && *path != KEEP;
+    if layout.tracked.iter().any(|path| theirs(&path)) {
+        // A folder of their own, in which new files must not go unseen.
+        keep += "/r-[0-9]*.json\n/r-[0-9]*.json.sig\n/.r-[0-9]*\n";
+        notes.push(
+            "receipts/ is a folder of yours: of what is left there receipts are ignored, folders of releases not"
+                .into(),
+        );
+    } else {
+        keep += "*\n!.gitignore\n";
+        keep.extend(ours.iter().map(|path| format!("!{}\n", path.trim_start_matches("receipts/"))));
+    }
+    for path in ours {
         changes.insert(path.clone(), Some(read(&source.repo.root, path)?));
-        keep += &format!("!{}\n", path.trim_start_matches("receipts/"));
     }
     changes.insert(KEEP.to_owned(), Some(keep.into_bytes()));
     let theirs: Vec<String> = changes.keys().filter(|path| layout.tracked.contains(*path)).cloned().collect();
