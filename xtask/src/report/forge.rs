@@ -77,8 +77,7 @@ pub(super) fn place(tail: &[String]) -> Option<(String, u64, String)> {
     let plain = || {
         lines.iter().find_map(|line| {
             let (file, number) = file_and_line(line.trim_start())?;
-            let after =
-                line.trim_start()[file.len() + 1..].trim_start_matches(|c: char| c.is_ascii_digit() || c == ':');
+            let after = line.trim_start()[file.len()..].trim_start_matches(|c: char| c.is_ascii_digit() || c == ':');
             Some((file, number, after.trim().to_owned()))
         })
     };

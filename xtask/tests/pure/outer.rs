@@ -246,3 +246,13 @@ fn systemd_says_which_unit_and_limit() {
     assert_eq!(long, Duration::from_secs_f64(86_400.0 * 45.44) + minutes(1) + Duration::from_micros(500_007));
     assert_eq!(limit(""), None);
 }
+
+#[test]
+fn a_length_of_systemd_has_its_words() {
+    let hours = |text| xtask::plan::outer::systemd_length(text).map(|length| length.as_secs() / 3600);
+    let words = [("1d", 24), ("1w", 168), ("1M", 730), ("1y", 8766), ("1year 1h", 8767), ("60m", 1), ("3600", 1)];
+    for (text, expected) in words {
+        assert_eq!(hours(text), Some(expected), "{text}");
+    }
+    assert_eq!(hours("1Y"), None);
+}

@@ -407,12 +407,35 @@ fn a_share_is_as_high_as_it_is_large_and_the_newest_stands_right() {
     let heights = [bottom, (bottom + due) / 2.0, due];
     assert!(dots.iter().zip(heights).all(|(dot, height)| near(dot[1], height)), "{dots:?}, {heights:?}");
     assert!(dots[0][0] < dots[1][0] && near(dots[1][0] - dots[0][0], dots[2][0] - dots[1][0]), "{dots:?}");
+    // The rows stand below each other inside the picture, each high enough to be read; what ran into its grace is above the
+    // line of its deadline and in its own row.
+    let mut over = run(90_000);
+    over.predicate.queue_ms = 2 * over.predicate.limits.queue_ms;
+    let page = html::page(&[over, run(0)], None);
+    let (head, drawing) = page.split_once("class=\"history\"").unwrap().1.split_once('>').unwrap();
+    let [high] = [head.split_once(" 0 ").unwrap().1].map(|size| size.split(' ').nth(1).unwrap().trim_end_matches('"'));
+    let high: f64 = high.split('"').next().unwrap().parse().unwrap();
+    let history = tags(drawing.split_once("</svg>").unwrap().0);
+    let y1 = |what: &str| -> Vec<f64> {
+        history.iter().filter(|tag| tag.starts_with(what)).map(|tag| numbers(tag, ["y1"])[0]).collect()
+    };
+    let (bottoms, dues) = (y1("line class=\"lane\""), y1("line class=\"due\""));
+    let dots: Vec<f64> =
+        history.iter().filter(|tag| tag.starts_with("circle")).map(|tag| numbers(tag, ["cy"])[0]).collect();
+    assert_eq!((bottoms.len(), dues.len(), dots.len()), (3, 3, 6));
+    for row in 0..3 {
+        let above = if row == 0 { 3.0 } else { bottoms[row - 1] };
+        let newest = dots[2 * row + 1];
+        assert!(above < newest && dues[row] < bottoms[row] - 20.0 && bottoms[row] < high, "row {row}: {history:#?}");
+        assert_eq!(newest < dues[row], row != 1, "row {row}: {history:#?}");
+    }
+    assert!(high < bottoms[2] + 20.0, "no more room than is needed");
     let alone = |runs: usize| {
         let page = html::page(&vec![run(1); runs], None);
         let radii = tags(&page).into_iter().filter(|tag| tag.starts_with("circle")).map(|tag| numbers(&tag, ["r"])[0]);
         radii.fold(0.0, f64::max)
     };
-    assert!(alone(60) > alone(61), "many are small");
+    assert!(alone(60) > alone(61) && near(alone(61), alone(62)), "many are small");
 }
 
 #[test]

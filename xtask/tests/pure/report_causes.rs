@@ -2,7 +2,7 @@
 
 use xtask::event::{Event, TaskRecord};
 use xtask::plan::{Machine, Plan, Selection};
-use xtask::report::plan::{Status, checks};
+use xtask::report::plan::{Status, View, checks, json, screen};
 use xtask::report::{Scene, Style, Surface};
 use xtask::suite::Suite;
 use xtask::verdict::{Cause, ExitStatus, Limit, Stop, Verdict, Word};
@@ -216,4 +216,35 @@ fn a_plan_is_checked_before_it_is_run() {
     let short = with("deadline = \"4m10s\"\nqueue = \"4m09s\"\nstop-grace = \"7s\"", "2m");
     assert!(short[1].0 == Status::Warn && short[1].1.contains("does not fit"), "{}", short[1].1);
     assert!(short[2].0 == Status::Warn && short[2].1.contains("covers 0 runs ahead"), "{}", short[2].1);
+}
+
+#[test]
+fn a_plan_is_shown_with_what_each_task_has_to_itself() {
+    let text = "schema = 1\n[run]\ndeadline = \"10m\"\n[defaults]\ndeadline = \"1m\"\n[service.postgres]\n\
+        [task.a]\ncommand = \"x\"\ncpus = \"all\"\n[task.b]\ncommand = \"x\"\nmutex = \"m\"\n\
+        [task.c]\ncommand = \"x\"\nneeds = [\"b\"]\nservices = [\"postgres\"]\n";
+    let suite = Suite::parse(text).unwrap_or_else(|errors| panic!("{}", errors.display("suite")));
+    let show = |only: &[&str], known: bool| {
+        let selection = Selection { only: only.iter().map(|only| name(only)).collect(), profile: None };
+        let usual = ["a", "b", "c"].iter().filter(|_| known).map(|task| (name(task), ms(1_500))).collect();
+        let plan = Plan::new(&suite, &selection, &Machine { cpus: 2, usual }).expect("a plan");
+        let view = View { path: "ci/suite.toml", sha256: "0123456789", suite: &suite, plan: &plan, checks: &[] };
+        (screen(&view), json(&view))
+    };
+    let row = |text: &str, task: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(&format!("{task} "))).expect("a row");
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    let (all, lines) = show(&[], true);
+    assert!(all.starts_with("suite  ci/suite.toml  sha256 01234567  3 tasks, 2 cpu slots, 1 service\n"), "{all}");
+    assert_eq!(row(&all, "a"), "a all 1m 1.5s - (exclusive)");
+    assert_eq!(row(&all, "b"), "b 1 1m 1.5s - m");
+    assert_eq!(row(&all, "c"), "c 1 1m 1.5s b + postgres");
+    // a alone, then b before c.
+    assert_eq!(row(&all, "usual"), "usual 4.5s with every task as long as it usually is");
+    let head: serde_json::Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((&head["event"], &head["usual_ms"], &head["partial"]), (&"plan".into(), &4_500.into(), &false.into()));
+    let (one, _) = show(&["a"], false);
+    assert!(one.contains("  1 task of 3, 2 cpu slots") && !one.contains("\n  usual "), "{one}");
+    assert_eq!(row(&one, "a"), "a all 1m - -", "nobody is there to be kept out");
 }
