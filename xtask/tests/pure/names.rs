@@ -192,6 +192,18 @@ fn the_result_of_a_run_follows_from_its_events() {
 }
 
 #[test]
+fn a_record_says_all_that_takes_away_its_verdict() {
+    let cause = |trouble: &[&str], changed: &[&str]| {
+        let own = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        Record { trouble: own(trouble), tree_changed: own(changed), ..Record::default() }.cause()
+    };
+    assert_eq!(cause(&[], &[]), None);
+    assert_eq!(cause(&["slept", "disk"], &[]).as_deref(), Some("slept; disk"));
+    assert_eq!(cause(&[], &["a", "b"]).as_deref(), Some("the tree changed during the run: a, b"));
+    assert_eq!(cause(&["slept"], &["a"]).as_deref(), Some("slept; the tree changed during the run: a"));
+}
+
+#[test]
 fn the_limit_of_the_run_is_named_before_that_of_a_task() {
     let record = |tasks: &[Verdict], run_late| {
         let tasks = tasks.iter().map(|verdict| TaskRecord::never_started(Name::parse("t").unwrap(), verdict.clone()));
