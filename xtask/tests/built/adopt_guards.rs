@@ -224,8 +224,13 @@ fn an_older_cargo_is_refused_and_no_toolchain_is_fetched() {
 fn a_request_to_stop_leaves_nothing_behind_and_the_next_run_removes_what_was_killed() {
     let pair = product();
     let mark = pair.from.folder.path().join("mark");
-    // It says that it was reached, and ends when what it said is taken away.
-    let script = format!("m={}\n: > \"$m\"\nwhile [ -e \"$m\" ]; do sleep 0.05; done\nexit 1", mark.display());
+    let calls = pair.from.folder.path().join("calls");
+    // It says that it was reached, and ends when what it said is taken away. Whoever asks tries such a question twice.
+    let script = format!(
+        "m={} c={}\n[ \"$1\" = metadata ] || exec \"$real\" \"$@\"\necho \"$1\" >>\"$c\"\n: > \"$m\"\nwhile [ -e \"$m\" ]; do sleep 0.05; done\nexit 1",
+        mark.display(),
+        calls.display()
+    );
     let left = || -> Vec<_> {
         let bases = fs::read_dir(pair.from.scratch()).expect("the folder").flatten();
         bases.flat_map(|base| fs::read_dir(base.path()).expect("a base").flatten().map(|run| run.path())).collect()
@@ -245,6 +250,8 @@ fn a_request_to_stop_leaves_nothing_behind_and_the_next_run_removes_what_was_kil
         let running = begun();
         running.signal(signal);
         over(running).expect(code).says("stopped; nothing was touched");
+        assert_eq!(fs::read_to_string(&calls).expect("the calls"), "metadata\n", "nothing is asked any more");
+        fs::remove_file(&calls).expect("the calls");
         assert_eq!(left(), Vec::<&Path>::new());
     }
     let running = begun();
