@@ -14,7 +14,7 @@ pub const HEARTBEAT: Duration = Duration::from_secs(30);
 /// How often a waiter that is connected tries the port all the same: a hang-up can be lost where a child of the holder
 /// inherited the connection. Nothing of ours lets that happen, and these tries are most of what waiting costs.
 const RETRY: Duration = Duration::from_secs(15);
-/// How long a stranger may stay silent, or a port bound without a listener.
+/// How long a stranger may stay silent or reset connections, or a port bound without a listener.
 pub const SILENCE: Duration = Duration::from_secs(2);
 /// The limit of a connect; only a full backlog needs it.
 const CONNECT_LIMIT: Duration = Duration::from_millis(500);
@@ -163,6 +163,7 @@ pub struct Wait {
     silences: u32,
     closes: u32,
     resets: u32,
+    reset_since: Option<Moment>,
     // Against a busy loop.
     rebuffs: u32,
     owes_pause: bool,
@@ -193,6 +194,7 @@ impl Wait {
             silences: 0,
             closes: 0,
             resets: 0,
+            reset_since: None,
             rebuffs: 0,
             owes_pause: false,
             second: began,
@@ -255,7 +257,7 @@ impl Wait {
 
     fn banner(&mut self, now: Moment, claim: Claim) -> (Step, Option<News>) {
         (self.looked, self.greeted, self.ask_at) = (true, true, now + HEARTBEAT);
-        (self.silences, self.closes, self.resets) = (0, 0, 0);
+        (self.silences, self.closes, self.resets, self.reset_since) = (0, 0, 0, None);
         let same = self.holder.as_ref().is_some_and(|known| known.run == claim.run && known.pid == claim.pid);
         if !same {
             self.rebuffs = 0;
@@ -278,11 +280,12 @@ impl Wait {
         let lasted = self.connected.take().map_or(Duration::ZERO, |since| now.since(since));
         let greeted = std::mem::take(&mut self.greeted);
         if !greeted {
-            // A holder that dies resets what it had not yet answered, and so may the next one; it never says good-bye
-            // without a banner.
+            // A holder that goes resets what it had not yet answered, and so may the next ones, where many wait and each
+            // holds for milliseconds; none ever says good-bye without a banner.
+            let since = *self.reset_since.get_or_insert(now);
             self.resets += 1;
             self.closes += u32::from(!reset);
-            if self.closes >= CLOSES || self.resets >= RESETS {
+            if self.closes >= CLOSES || (self.resets >= RESETS && now.since(since) >= SILENCE) {
                 return Step::Fail(Failure::Stranger(Stranger::HangsUp));
             }
         }

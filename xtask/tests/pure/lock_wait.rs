@@ -395,6 +395,9 @@ fn resets_are_a_stranger_only_when_they_go_on() {
                  4 connected -> hear 2004\n5 reset -> try\n";
     let four = [again(1000) + "try\n", again(2000) + "try\n", again(3000) + "try\n"].concat();
     check(60_000, &format!("{start}{four}{}fail hangsup", again(4000)));
+    // So may each of many that hold for milliseconds: ten in less than two seconds are no stranger, what follows is.
+    let soon: String = (1..9).map(|i| again(i * 200) + "try\n").collect();
+    check(60_000, &format!("{start}{soon}{}fail hangsup", again(1899)));
     // A banner in between is a holder, so it begins anew.
     check(
         60_000,
