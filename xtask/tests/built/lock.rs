@@ -217,3 +217,43 @@ fn a_thousand_and_one_folders_collide_and_the_pair_takes_turns() {
     let (held, _) = acquire_both(wanted, &identity(&b), LONG);
     drop(held.expect("its turn"));
 }
+
+/// What a holder says of itself to one who looks.
+fn told_by_the_holder_of(port: u16) -> xtask::event::Claim {
+    match lock::status::look(Scope::Workstation, port).expect("a look") {
+        lock::status::State::Held { holder } => *holder,
+        other => panic!("{other:?} is no holder"),
+    }
+}
+
+#[test]
+fn a_holder_says_what_it_runs_since_when_and_until_when() {
+    let ports = Ports::take(2);
+    let first = Caller::new("ci", LONG).acquire(ports.first).expect("free");
+    let port = ports.first;
+    let mut caller = Caller::new("local", LONG);
+    caller.identity.commit = Some("4be1f0912345".to_owned());
+    let waits = std::thread::spawn(move || (caller.acquire(port).expect("won"), caller.identity));
+    crate::world::until("it to wait", || told_by_the_holder_of(port).waiting == Some(1));
+    let let_go_ms = sys::clocks().wall_ms;
+    drop(first);
+    let (_held, asked) = waits.join().expect("no panic");
+    let told = told_by_the_holder_of(port);
+    assert_eq!((told.commit, told.command), (asked.commit, Some(asked.command)));
+    assert!(told.since_ms >= Some(let_go_ms), "since it won, not since it asked");
+    // While the holder of a folder waits for the machine, it may hold the folder for the rest of its budget longer.
+    let folder = ports.first + 1;
+    let begun_ms = sys::clocks().wall_ms;
+    let both = std::thread::spawn(move || acquire_both((folder, port), &identity("ci"), Duration::from_secs(3)).0);
+    crate::world::until("the folder to be held", || {
+        let lock::status::State::Held { holder } = lock::status::look(Scope::Worktree, folder).expect("a look") else {
+            return false;
+        };
+        holder.queued == Some(true) && {
+            let most = holder.free_at_ms.expect("a moment") - begun_ms;
+            assert!((3_603_000..3_663_000).contains(&most), "{most} ms");
+            true
+        }
+    });
+    both.join().expect("no panic").expect_err("the machine is held");
+}
