@@ -239,7 +239,8 @@ fn a_holder_says_what_it_runs_since_when_and_until_when() {
     drop(first);
     let (_held, asked) = waits.join().expect("no panic");
     let told = told_by_the_holder_of(port);
-    assert_eq!((told.commit, told.command), (asked.commit, Some(asked.command)));
+    assert_eq!((told.scope, told.commit), (Some("workstation".to_owned()), asked.commit));
+    assert_eq!(told.command, Some(asked.command));
     assert!(told.since_ms >= Some(let_go_ms), "since it won, not since it asked");
     // While the holder of a folder waits for the machine, it may hold the folder for the rest of its budget longer.
     let folder = ports.first + 1;
