@@ -2,8 +2,9 @@
 //! nobody can be delayed by it; what is wanted of it is read from the file.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ const LINE_MAX: usize = 2_000;
 /// A tail is looked for in this many bytes at the end of the log.
 const TAIL_BYTES: u64 = 256 << 10;
 
+/// How often a log is tried to be made where other tasks remove its folder again and again.
+const TRIES: u32 = 100;
+
 /// Makes the folder of a run's logs, in a folder that ignores itself, so that no .gitignore has to know of it. Errors
 /// if it cannot be made.
 pub fn folder(run: &Path) -> io::Result<()> {
@@ -29,18 +33,53 @@ pub fn folder(run: &Path) -> io::Result<()> {
 }
 
 /// Makes the log, empty. The first file is for the task, for appending: two processes of a task never write over each
-/// other. The second is for whoever looks at it, also where a task removes the folder (`cargo clean`). Errors if it
-/// cannot be made.
+/// other. The second is for whoever looks at it, also where a task removes the folder (`cargo clean`). What another task
+/// has put there meanwhile goes: through a link the log would be written to some other file. Errors if it cannot be made.
 pub fn create(path: &Path) -> io::Result<(File, File)> {
-    let open = || OpenOptions::new().read(true).append(true).create(true).open(path);
-    let first = match (open(), path.parent()) {
+    let mut tries = 0;
+    loop {
+        match try_create(path) {
+            // Another task removes the folder, or puts something there, between two calls.
+            Ok(None) => {}
+            Err(e) if [io::ErrorKind::NotFound, io::ErrorKind::AlreadyExists].contains(&e.kind()) && tries < TRIES => {}
+            Err(e) => return Err(e),
+            Ok(Some(made)) => return Ok(made),
+        }
+        tries += 1;
+        if tries > TRIES {
+            return Err(io::Error::other("what other tasks do to it does not end"));
+        }
+    }
+}
+
+// None: the second file would be another one than the first.
+fn try_create(path: &Path) -> io::Result<Option<(File, File)>> {
+    let mut open = OpenOptions::new();
+    open.read(true).append(true).custom_flags(libc::O_NOFOLLOW);
+    let new = || open.clone().create_new(true).open(path);
+    let first = match (new(), path.parent()) {
         (Err(e), Some(run)) if e.kind() == io::ErrorKind::NotFound => {
             folder(run)?;
-            open()?
+            new()?
+        }
+        (Err(e), _) if e.kind() == io::ErrorKind::AlreadyExists => {
+            remove(path)?;
+            new()?
         }
         (first, _) => first?,
     };
-    Ok((first, open()?))
+    let same = |now: &Metadata| first.metadata().is_ok_and(|made| (made.dev(), made.ino()) == (now.dev(), now.ino()));
+    if !fs::symlink_metadata(path).is_ok_and(|now| same(&now)) {
+        return Ok(None);
+    }
+    let second = open.open(path)?;
+    Ok(second.metadata().is_ok_and(|now| same(&now)).then_some((first, second)))
+}
+
+// A folder only if it is empty.
+fn remove(path: &Path) -> io::Result<()> {
+    let is_folder = fs::symlink_metadata(path)?.is_dir();
+    if is_folder { fs::remove_dir(path) } else { fs::remove_file(path) }
 }
 
 /// Its size in bytes; 0 if nobody knows.

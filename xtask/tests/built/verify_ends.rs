@@ -136,10 +136,11 @@ fn ctrl_c_at_the_terminal_reaches_tasks_once_and_through_the_keeper() {
 
 #[test]
 fn every_member_of_a_tasks_group_is_asked_to_end() {
-    // The leader ends only once the member has cleaned up; asked alone, it would be killed after the grace.
+    // The leader ends only once the member has: asked alone, it would be killed after the grace. What it waits for is its
+    // end, for a member that is still there when the leader ends is killed.
     let member = "(trap \"touch ../cleaned; exit 0\" TERM; touch ../armed; while :; do sleep 0.1; done)";
-    let leader = "trap \"until test -e ../cleaned; do sleep 0.1; done; exit 0\" TERM";
-    let command = format!("{leader}; {member} & while :; do sleep 0.1; done");
+    let leader = "trap \"wait $member; exit 0\" TERM";
+    let command = format!("{leader}; {member} & member=$!; while :; do sleep 0.1; done");
     let world = World::new(&format!(
         "schema = 1\n[run]\ndeadline = \"5m\"\nstop-grace = \"20s\"\nwrap-up = \"30s\"\n\
          [task.one]\ncommand = [\"sh\", \"-c\", {command:?}]\ndeadline = \"3s\"\n"

@@ -1,6 +1,9 @@
 //! Logs: capped, kept byte for byte, shown harmlessly.
 
-use xtask::process::log::{look_again, tail};
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use xtask::process::log::{create, look_again, tail};
 
 use crate::process::field::runner_of;
 use crate::process::{Ran, suite, task, token};
@@ -127,4 +130,55 @@ fn a_log_that_was_removed_is_still_cut_and_shown() {
     assert_eq!(ran.task("flood")["verdict"], "failed");
     assert!(ran.task("flood")["why"].as_str().unwrap().contains("log"), "{:#}", ran.task("flood"));
     assert_eq!(ran.receipt["predicate"]["tree"]["changed"], "no", "{}", ran.done.err);
+}
+
+#[test]
+fn a_log_is_made_although_a_task_removes_the_folder_again_and_again() {
+    let folder = Folder::new();
+    let (target, over) = (folder.path().join("target"), AtomicBool::new(false));
+    let removed = std::thread::scope(|scope| {
+        let remover = scope.spawn(|| {
+            let mut removed = 0;
+            while !over.load(Ordering::Relaxed) {
+                removed += u32::from(std::fs::remove_dir_all(&target).is_ok());
+            }
+            removed
+        });
+        let made = (0..1000).try_for_each(|n| {
+            let (mut written, mut read) = create(&target.join(format!("xtask-runs/run/{n}.log")))?;
+            written.write_all(b"a line")?;
+            let mut text = String::new();
+            read.read_to_string(&mut text)?;
+            assert_eq!(text, "a line", "the two files are one");
+            std::io::Result::Ok(())
+        });
+        over.store(true, Ordering::Relaxed);
+        made.expect("a log");
+        remover.join().expect("the remover ends")
+    });
+    assert!(removed > 0, "nothing was ever removed");
+}
+
+#[test]
+fn what_a_task_puts_at_the_place_of_a_log_to_come_is_no_log() {
+    let folder = Folder::new();
+    let (run, other) = (folder.path().join("runs/run"), folder.path().join("other"));
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::write(&other, "somebody's").unwrap();
+    std::os::unix::fs::symlink(&other, run.join("link.log")).unwrap();
+    std::os::unix::fs::symlink("nowhere", run.join("dangling.log")).unwrap();
+    nix::unistd::mkfifo(&run.join("fifo.log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::fs::create_dir(run.join("folder.log")).unwrap();
+    std::fs::hard_link(&other, run.join("file.log")).unwrap();
+    for name in ["link", "dangling", "fifo", "folder", "file"] {
+        let path = run.join(format!("{name}.log"));
+        let (mut written, _) = create(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
+        written.write_all(b"a line").unwrap();
+        assert!(path.symlink_metadata().unwrap().is_file(), "{name}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a line", "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "somebody's");
+    // One with something in it is not thrown away.
+    std::fs::create_dir_all(run.join("full.log/inside")).unwrap();
+    create(&run.join("full.log")).expect_err("a folder with something in it");
 }
