@@ -69,11 +69,11 @@ fn try_create(path: &Path) -> io::Result<Option<(File, File)>> {
         (first, _) => first?,
     };
     let same = |now: &Metadata| first.metadata().is_ok_and(|made| (made.dev(), made.ino()) == (now.dev(), now.ino()));
-    if !fs::symlink_metadata(path).is_ok_and(|now| same(&now)) {
-        return Ok(None);
+    match open.open(path) {
+        Err(e) if fs::symlink_metadata(path).is_ok_and(|now| same(&now)) => Err(e),
+        Ok(second) if second.metadata().is_ok_and(|now| same(&now)) => Ok(Some((first, second))),
+        _ => Ok(None),
     }
-    let second = open.open(path)?;
-    Ok(second.metadata().is_ok_and(|now| same(&now)).then_some((first, second)))
 }
 
 // A folder only if it is empty.

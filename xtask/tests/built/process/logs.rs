@@ -144,7 +144,7 @@ fn a_log_is_made_although_a_task_removes_the_folder_again_and_again() {
             }
             removed
         });
-        let made = (0..1000).try_for_each(|n| {
+        let made = (0..500).try_for_each(|n| {
             let (mut written, mut read) = create(&target.join(format!("xtask-runs/run/{n}.log")))?;
             written.write_all(b"a line")?;
             let mut text = String::new();
@@ -181,4 +181,30 @@ fn what_a_task_puts_at_the_place_of_a_log_to_come_is_no_log() {
     // One with something in it is not thrown away.
     std::fs::create_dir_all(run.join("full.log/inside")).unwrap();
     create(&run.join("full.log")).expect_err("a folder with something in it");
+}
+
+#[test]
+fn both_files_are_one_although_a_task_puts_others_there_meanwhile() {
+    let folder = Folder::new();
+    let (run, over) = (folder.path().join("runs/run"), AtomicBool::new(false));
+    std::fs::create_dir_all(&run).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let another = folder.path().join("another");
+            while !over.load(Ordering::Relaxed) {
+                std::fs::write(&another, "another").unwrap();
+                std::fs::rename(&another, run.join("one.log")).unwrap();
+                std::thread::sleep(std::time::Duration::from_micros(20));
+            }
+        });
+        let read = (0..500).map(|_| {
+            let (mut written, mut read) = create(&run.join("one.log"))?;
+            written.write_all(b"a line")?;
+            let mut text = String::new();
+            read.read_to_string(&mut text).map(|_| text)
+        });
+        let read: std::io::Result<Vec<String>> = read.collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(read.expect("a log").iter().all(|text| text == "a line"));
+    });
 }
