@@ -31,6 +31,7 @@ use crate::{archive, digest, run, sys};
 
 use super::preflight::Ready;
 use super::show::Show;
+use super::toolchain::Questions;
 
 /// How many log folders of a checkout are kept.
 const LOG_FOLDERS: usize = 20;
@@ -67,7 +68,25 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     let env = env(order.asked.caller == Caller::Release)?;
     let watch = Watch { lifeline: RefCell::new(lifeline), stop: Cell::default(), keeper_gone: Cell::default() };
     let (program, show) = (Some(program), &mut show);
-    Runner { order: &order, scratch: &scratch, repo, ready: &ready, env, show, program, watch, slept: false }.run()
+    // Before anything is started: what git starts while the tree is read has to go with this process, too. When this is
+    // dropped all of it is gone, and `_kept` lets the locks go only then.
+    let outer = std::env::var(MARK).ok();
+    let tree = ProcessTree::new(order.asked.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
+    let (scratch, ready, slept) = (&scratch, &ready, false);
+    Runner {
+        order: &order,
+        scratch,
+        repo,
+        ready,
+        env,
+        tree,
+        toolchain: Questions::default(),
+        show,
+        program,
+        watch,
+        slept,
+    }
+    .run()
 }
 
 fn scene(order: &SuiteOrder, ready: &Ready) -> Scene {
@@ -84,6 +103,8 @@ struct Runner<'a> {
     repo: Repo,
     ready: &'a Ready,
     env: Environment,
+    tree: ProcessTree,
+    toolchain: Questions,
     show: &'a mut Show,
     // Hashed meanwhile.
     program: Option<JoinHandle<Program>>,
@@ -125,7 +146,7 @@ impl Runner<'_> {
         if let Err(error) = archive::sweep(&order.root).and_then(|()| sweep_logs(&order.root)) {
             self.show.tell(Event::Note { text: format!("old receipts and logs cannot be removed: {error}") });
         }
-        let toolchain = super::toolchain::ask(suite, plan, &order.root, &self.env);
+        self.toolchain = super::toolchain::ask(suite, plan, &order.root, &self.env);
 
         let before = self.snapshot("before", wrap_up);
         let started = sys::clocks();
@@ -149,8 +170,14 @@ impl Runner<'_> {
             (Some(before), Word::Passed | Word::Failed | Word::NoVerdict) => self.compare(before, end),
             _ => false, // nobody will rely on it, and its time is better spent stopping
         };
+        let toolchain = self.toolchain.wait();
         if self.watch.keeper_gone.get() {
             return Ok(Exit::NoVerdict); // nobody waits for a receipt, and the copies of the locks must go
+        }
+        let left = self.tree.sweep_all(end).found;
+        if self.show.record.result() == Word::Passed && !left.is_empty() {
+            let text = format!("git left processes behind while the tree was read: {}", left.join(", "));
+            self.show.tell(Event::Trouble { text });
         }
         let facts = Facts {
             asked: order.asked.clone(),
@@ -162,7 +189,7 @@ impl Runner<'_> {
             tree: before.map(|before| (before.tree, before.uncommitted)),
             compared,
             services,
-            toolchain: toolchain.wait(),
+            toolchain,
             xtask: self.program.take().and_then(|hash| hash.join().ok()).unwrap_or_else(this_program),
         };
         Ok(self.conclude(&facts, end))
@@ -241,15 +268,15 @@ impl Runner<'_> {
     // The services that ran.
     fn tasks(&mut self, end: Moment) -> anyhow::Result<Vec<Service>> {
         let Ready { suite, plan, programs, setups, .. } = self.ready;
-        let outer = std::env::var(MARK).ok();
-        let tree = ProcessTree::new(self.order.asked.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
         let programs = plan.tasks.iter().map(|task| programs[&task.name].clone()).collect();
         let logs = logs(&self.order.root, self.order.asked.run.as_str())?;
         let (setups, env) = (setups.clone(), self.env.clone());
         let scratch = self.scratch.path();
         let work = Work { order: self.order, scratch, suite, plan, programs, setups, env, pool: super::pool(), logs };
-        let mut hands = RunnerHands::new(work, tree, Wakeups::new()?, self.watch.lifeline.get_mut(), self.show)?;
+        let (tree, lifeline) = (&mut self.tree, self.watch.lifeline.get_mut());
+        let mut hands = RunnerHands::new(work, tree, Wakeups::new()?, lifeline, self.show)?;
         run::drive(plan, self.order.won.monotonic, &mut hands);
+        self.toolchain.wait(); // or what is still being asked would count as left
         let finished = hands.finish(end);
         let service = |(name, version)| Service { name, version };
         self.watch.keeper_gone.set(finished.keeper_gone);

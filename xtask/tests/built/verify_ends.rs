@@ -7,6 +7,8 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 
+use crate::process::field::runner_of;
+use crate::process::token_seconds;
 use crate::verify::{one, task, task_of, the_receipt};
 use crate::world::{Running, World, processes_with, until};
 
@@ -149,4 +151,44 @@ fn every_member_of_a_tasks_group_is_asked_to_end() {
     assert!(world.folder.path().join("armed").exists(), "the task did not come so far in its time");
     assert!(world.folder.path().join("cleaned").exists(), "only the leader was asked");
     assert_eq!(task_of(&world, "one")["signals"], serde_json::json!(["SIGTERM"]));
+}
+
+#[test]
+fn what_git_starts_while_the_tree_is_read_ends_with_the_run() {
+    for group in [false, true] {
+        let world = World::new(&one("true"));
+        let token = token_seconds();
+        world.write(".gitattributes", "*.slow filter=slow\n");
+        world.commit("a filter");
+        // It leaves the process group of its git, which is all that a call of git ends by itself.
+        let filter = format!("setsid sleep 300 {token} >/dev/null 2>&1 & touch ../armed; sleep 301 {token}");
+        world.git(&["config", "filter.slow.clean", &filter]);
+        world.write("a.slow", "not committed");
+        let mut command = world.command(&["verify"]);
+        command.process_group(0);
+        let mut run = Running::start(command, &world.folder);
+        until("the filter", || world.folder.path().join("armed").exists() && processes_with(&token).len() > 2);
+        let runner = runner_of(run.pid()).expect("a runner");
+        let keeper = nix::unistd::Pid::from_raw(run.pid());
+        let killed = if group { nix::sys::signal::killpg } else { nix::sys::signal::kill };
+        killed(keeper, Signal::SIGKILL).unwrap();
+        run.child.wait().unwrap();
+        until("the runner's end", || !Path::new(&format!("/proc/{runner}")).exists());
+        assert_eq!(processes_with(&token), Vec::<i32>::new());
+    }
+}
+
+#[test]
+fn what_git_leaves_behind_after_the_tasks_is_ended_and_takes_the_verdict_away() {
+    let world = World::new(&one("sh -c 'touch ../ran'"));
+    let token = token_seconds();
+    world.write(".gitattributes", "*.slow filter=slow\n");
+    world.commit("a filter");
+    // Nothing of git's own: a file that it has never seen is read each time.
+    world.write("a.slow", "not committed");
+    let filter = format!("if test -e ../ran; then setsid sleep 300 {token} >/dev/null 2>&1 & fi; cat");
+    world.git(&["config", "filter.slow.clean", &filter]);
+    world.run(&["verify"]).expect(7).says("git left processes behind while the tree was read");
+    assert_eq!(processes_with(&token), Vec::<i32>::new());
+    assert_eq!(the_receipt(&world)["result"], "no-verdict");
 }
