@@ -63,6 +63,31 @@ pub(super) enum Whose {
     Stray,
 }
 
+// Of whom a look may have missed a process, because one of theirs ended meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Missed {
+    owners: HashSet<Owner>,
+    // Of somebody; nobody can tell of whom.
+    anybody: bool,
+}
+
+impl Missed {
+    pub(super) fn add(&mut self, owner: Option<Owner>) {
+        match owner {
+            Some(owner) => drop(self.owners.insert(owner)),
+            None => self.anybody = true,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.owners.is_empty() && !self.anybody
+    }
+
+    fn may_be_of(&self, owner: Owner) -> bool {
+        self.anybody || self.owners.contains(&owner)
+    }
+}
+
 // An owner, from its start until it is gone.
 #[derive(Debug)]
 pub(super) struct Family {
@@ -175,14 +200,43 @@ impl Family {
         new
     }
 
-    // One step on the way from the leader's end to the end of all. An `exact` look has missed nothing.
+    // SIGKILL to one of this owner's that was just seen, if all of them have to go. Where the leader has ended by itself, it
+    // is a leftover that was not there, or not to be seen, when the others were named.
+    pub(super) fn kill_on_sight(&mut self, process: &Process, condemned: &mut Condemned) {
+        let to_go = matches!(self.stage, Stage::Killed | Stage::Ending(..));
+        if !to_go || process.dead || process.pid == self.pid {
+            return;
+        }
+        // Before it is gone.
+        let command = self.signals.is_empty().then(|| process.command());
+        if !condemned.kill(process, sys::now()) {
+            return;
+        }
+        self.was_killed();
+        if let (Stage::Ending(.., leftovers), Some(command)) = (&mut self.stage, command)
+            && !process.exiting
+            && leftovers.len() < NAMED
+        {
+            leftovers.push(command);
+        }
+    }
+
+    // Says SIGKILL among the signals, where the owner was asked to go and something of it had to be made to.
+    fn was_killed(&mut self) {
+        if !self.signals.is_empty() && self.signals.iter().all(|s| s != "SIGKILL") {
+            self.signals.push(Signal::SIGKILL.to_string());
+        }
+    }
+
+    // One step on the way from the leader's end to the end of all.
     pub(super) fn advance(
         &mut self,
         found: &[(Process, Whose)],
-        exact: bool,
+        missed: &Missed,
         condemned: &mut Condemned,
     ) -> Option<Gone> {
         let now = sys::now();
+        let exact = !missed.may_be_of(self.owner);
         if let (Stage::Running | Stage::Killed, Some(end)) = (&self.stage, self.peek()) {
             self.count(&end);
             let asked = !self.signals.is_empty();
@@ -214,9 +268,8 @@ impl Family {
                 self.signal(Signal::SIGKILL);
                 let survivors: Vec<_> = left.iter().filter_map(|p| condemned.survivor(p, now)).collect();
                 if survivors.len() < left.len() || !exact {
-                    let first = self.kill_all(found, condemned, now);
-                    if first && !self.signals.is_empty() && self.signals.iter().all(|s| s != "SIGKILL") {
-                        self.signals.push(Signal::SIGKILL.to_string());
+                    if self.kill_all(found, condemned, now) {
+                        self.was_killed();
                     }
                     return None;
                 }

@@ -1,7 +1,7 @@
 //! The processes of the machine, as /proc shows them. It looks and touches nothing. On other systems than Linux it sees
 //! nothing, and what a task started is ended by its process group alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -116,16 +116,19 @@ pub fn below(root: i32) -> Vec<Process> {
     if !lists_children() {
         return descendants(root, &all());
     }
-    let mut found: Vec<Process> = children(root);
+    let mut found: Vec<Process> = Vec::new();
+    let mut seen: HashSet<i32> = HashSet::new();
+    let mut parent = Some(root);
     let mut next = 0;
-    while next < found.len() {
-        let more = if found[next].dead { Vec::new() } else { children(found[next].pid) };
-        // A process that was adopted by `root` between two of the reads is seen twice.
-        for child in more {
-            if found.iter().all(|known| known.pid != child.pid) {
+    while let Some(pid) = parent {
+        for child in children(pid).into_iter().filter_map(Process::read) {
+            // A process that was adopted by `root` between two of the reads is seen twice.
+            if seen.insert(child.pid) {
                 found.push(child);
             }
         }
+        next += found[next..].iter().take_while(|process| process.dead).count();
+        parent = found.get(next).map(|process| process.pid);
         next += 1;
     }
     found
@@ -137,12 +140,12 @@ fn lists_children() -> bool {
     *LISTS.get_or_init(|| fs::exists("/proc/thread-self/children").unwrap_or(false))
 }
 
-// Children belong to the thread that made them, and orphans go to the first living one: all threads must be asked.
-fn children(pid: i32) -> Vec<Process> {
+/// The ids of a process's children, in the order in which they came. They belong to the thread that made them, and orphans
+/// go to the first living one: all threads are asked. Empty on a kernel without CONFIG_PROC_CHILDREN.
+pub fn children(pid: i32) -> Vec<i32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("children")).ok());
-    let ids: Vec<i32> = lists.flat_map(|l| l.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect();
-    ids.into_iter().filter_map(Process::read).collect()
+    lists.flat_map(|l| l.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect()
 }
 
 /// Every process that is visible from here.

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::affinity;
-use super::family::{Family, Gone, Owner, Whose};
+use super::family::{Family, Gone, Missed, Owner, Whose};
 use super::starter::Starter;
 use super::sweep::{self, Condemned, PAUSE, Swept};
 use super::table::{self, Identity, Process};
@@ -29,8 +30,12 @@ use crate::name::RunId;
 use crate::sys;
 use crate::time::Moment;
 
-/// How often one call of `poll` looks again while orphans end under its eyes: it must not block.
+/// How often one call of `poll` looks again while orphans end under its eyes, and for how long: it must not block.
 const LOOKS: usize = 32;
+const LOOKING: Duration = Duration::from_millis(20);
+
+/// From so many children on, those that are dead are not looked at one by one.
+const MANY: usize = 64;
 
 /// The kernel counts the start of processes in ticks of at most this length.
 const TICK: Duration = Duration::from_millis(10);
@@ -223,11 +228,11 @@ impl ProcessTree {
         if !self.families.iter().any(Family::is_ending) && !matches!(sys::peek_exited(None), Ok(Some(_))) {
             return Vec::new();
         }
-        let (found, exact) = self.look_and_reap();
+        let (found, missed) = self.look_and_reap();
         let mut gone = Vec::new();
         let mut index = 0;
         while index < self.families.len() {
-            match self.families[index].advance(&found, exact, &mut self.condemned) {
+            match self.families[index].advance(&found, &missed, &mut self.condemned) {
                 Some(report) => {
                     self.families.swap_remove(index);
                     gone.push(report);
@@ -281,7 +286,8 @@ impl ProcessTree {
         swept
     }
 
-    // Everything below this process, and whose it is.
+    // Everything below this process, and whose it is. What is to be killed is killed when it is seen: one that starts
+    // another and ends has done so a moment later.
     fn look(&mut self) -> Vec<(Process, Whose)> {
         let mut whose_by_pid: HashMap<i32, Whose> = HashMap::new();
         let mut found = Vec::new();
@@ -292,6 +298,9 @@ impl ProcessTree {
                 Whose::Of(owner) => drop(self.known.insert(process.identity(), owner)),
                 Whose::Before => drop(self.before.insert(process.identity())),
                 Whose::Helper | Whose::Stray => {}
+            }
+            if let Some(family) = self.families.iter_mut().find(|family| whose == Whose::Of(family.owner)) {
+                family.kill_on_sight(&process, &mut self.condemned);
             }
             found.push((process, whose));
         }
@@ -330,58 +339,107 @@ impl ProcessTree {
         if process.dead || !labels.is_empty() {
             return Whose::Stray; // the dead ones are only to be reaped
         }
-        // An orphan without a mark that is older than the tree, or in the session of the shell that this process was
-        // before, comes from what that had started: no process can go back into a session. So does, where there was such
-        // a shell, one with an environment that has no mark in it; a task's would have to make up another one.
-        let from_before = process.session == nix::unistd::getsid(None).map_or(0, Pid::as_raw) || !environ.is_empty();
-        if (!self.before.is_empty() && from_before) || table::started(process) + TICK < self.began {
-            return Whose::Before;
-        }
         let outputs = table::outputs(process.pid);
         let writes = |f: &&Family| f.log.as_ref().is_some_and(|log| outputs.contains(log));
         if let Some(family) = self.families.iter().find(writes) {
             return Whose::Of(family.owner);
         }
-        let pinned = affinity::of(process.pid).unwrap_or_default();
-        let holds = |f: &&Family| f.cpus.as_ref().is_some_and(|cpus| pinned.iter().all(|cpu| cpus.contains(cpu)));
-        match self.families.iter().find(holds) {
-            Some(family) if !pinned.is_empty() => Whose::Of(family.owner),
-            _ => Whose::Stray,
+        // A log of this run, as the one who knows the run alone and not its tasks (the keeper) can tell it.
+        if outputs.iter().any(|path| path.iter().any(|part| part == self.run.as_str())) {
+            return Whose::Stray;
         }
+        // An orphan without a mark that is older than the tree, or in the session of the shell that this process was
+        // before, comes from what that had started: no process can go back into a session. So does, where there was such
+        // a shell, one that has the shell's variables and no mark; a task's would have to make them up.
+        let from_before =
+            process.session == nix::unistd::getsid(None).map_or(0, Pid::as_raw) || has_our_variables(&environ);
+        if (!self.before.is_empty() && from_before) || table::started(process) + TICK < self.began {
+            return Whose::Before;
+        }
+        self.by_cpus(process.pid).map_or(Whose::Stray, Whose::Of)
     }
 
-    // Looks until a look finds no orphan that has ended, and says whether one did. A process that is alive when the list of
-    // children is read, and has ended when its own state is, may have left a child that is on neither list.
-    fn look_and_reap(&mut self) -> (Vec<(Process, Whose)>, bool) {
+    // Looks until a look finds no orphan that has ended, for a while, and says of whom the last look may have missed one. A
+    // process that is alive when the list of children is read, and has ended when its own state is, may have left a child
+    // that is on neither list.
+    fn look_and_reap(&mut self) -> (Vec<(Process, Whose)>, Missed) {
+        let until = sys::now() + LOOKING;
+        let mut missed = Missed::default();
         for _ in 0..LOOKS {
+            self.reap_the_unknown();
             let found = self.look();
-            if !self.reap_orphans(&found) {
-                return (found, true);
+            missed = self.reap_orphans(&found);
+            if missed.is_empty() {
+                return (found, missed);
+            }
+            if sys::now() >= until {
+                break;
             }
         }
-        (self.look(), false)
+        self.reap_the_unknown();
+        (self.look(), missed)
+    }
+
+    // Where children end faster than one can look at each, thousands of them would stand between this process and those
+    // that live. Nobody can tell whose a dead one is that was never seen alive; its end is all that there is to take.
+    fn reap_the_unknown(&self) {
+        let children = table::children(self.me);
+        if children.len() < MANY {
+            return;
+        }
+        let seen: HashSet<i32> = self.known.keys().chain(&self.before).map(|&(pid, _)| pid).collect();
+        let group = nix::unistd::getpgrp();
+        for pid in children.into_iter().filter(|pid| !seen.contains(pid)) {
+            let leader = self.families.iter().any(|family| family.pid == pid);
+            let pid = Pid::from_raw(pid);
+            if !leader && nix::unistd::getpgid(Some(pid)) != Ok(group) {
+                let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+            }
+        }
     }
 
     // Orphans that have ended are ours to reap; leaders are not, before their group is dead, nor are the helpers that
-    // other code of this process started and waits for. True if there was one.
-    fn reap_orphans(&mut self, found: &[(Process, Whose)]) -> bool {
-        let mut any = false;
+    // other code of this process started and waits for. Whose they were.
+    fn reap_orphans(&mut self, found: &[(Process, Whose)]) -> Missed {
+        let mut missed = Missed::default();
         for (process, whose) in found {
             let leader = self.families.iter().any(|f| f.pid == process.pid);
             if !process.dead || process.parent != self.me || leader || *whose == Whose::Helper {
                 continue;
             }
             let end = sys::peek_exited(Some(process.pid)).ok().flatten();
+            let owner = match *whose {
+                Whose::Of(owner) => Some(owner),
+                _ => self.by_cpus(process.pid),
+            };
             let family = self.families.iter_mut().find(|f| *whose == Whose::Of(f.owner));
             if let (Some(family), Some(end)) = (family, end) {
                 family.count(&end);
             }
             // One that is traced stays until its tracer lets it go, and is not waited for.
             let reaped = waitpid(Pid::from_raw(process.pid), Some(WaitPidFlag::WNOHANG));
-            any |= reaped.is_ok_and(|status| status != WaitStatus::StillAlive);
+            if reaped.is_ok_and(|status| status != WaitStatus::StillAlive) {
+                missed.add(owner);
+            }
         }
-        any
+        missed
     }
+
+    // Whose a process is by the CPUs that it has, where only one owner has these.
+    fn by_cpus(&self, pid: i32) -> Option<Owner> {
+        let pinned = affinity::of(pid).filter(|pinned| !pinned.is_empty())?;
+        let holds = |f: &&Family| f.cpus.as_ref().is_some_and(|cpus| pinned.iter().all(|cpu| cpus.contains(cpu)));
+        self.families.iter().find(holds).map(|family| family.owner)
+    }
+}
+
+// Whether an environment has most of the variables of this process, with their values.
+fn has_our_variables(environ: &[u8]) -> bool {
+    let theirs: HashSet<&[u8]> = environ.split(|&byte| byte == 0).collect();
+    let ours: Vec<Vec<u8>> =
+        std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect();
+    let shared = ours.iter().filter(|entry| theirs.contains(entry.as_slice())).count();
+    !ours.is_empty() && 2 * shared > ours.len()
 }
 
 impl Drop for ProcessTree {

@@ -69,6 +69,16 @@ fn deadline_takes_a_chain_of_forks_along() {
     fixture_is_late("fork chain 2000 hang end deaf hang", BOTH);
 }
 
+/// More of them than processors: each is killed when it is seen, and named, also where all that one sees is on its way out.
+#[test]
+fn many_chains_of_forks_that_a_leader_leaves_are_leftovers() {
+    let token = token();
+    let orders = "fork chain 2000 hang end ".repeat(8) + "say hi";
+    let ran = Ran::new(&suite(&task("a", &orders, &token, "")), &token, 1);
+    ran.expect("a", "failed", &[]);
+    assert!(!ran.task("a")["leftovers"].as_array().unwrap().is_empty(), "{:#}", ran.task("a"));
+}
+
 #[test]
 fn deadline_takes_daemons_along() {
     // Double fork, a session of its own, nothing open; one without its environment, one that has overwritten it.

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use crate::process::field::runner_of;
 use crate::process::{Ran, assert_none_left, misbehave, suite, task, token};
 use crate::world::{Folder, World, processes_with, skipped, until};
 
@@ -29,6 +30,32 @@ fn the_end_of_a_task_does_not_touch_the_others() {
     assert_eq!(ran.task("a")["leftovers"].as_array().unwrap().len(), 1);
 }
 
+/// The program, as a shell that has started the fixture with these orders becomes it.
+fn beside_a_server(world: &World, orders: &str) -> Command {
+    let program = world.command(&["verify"]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("\"$0\" {orders} & exec \"$1\" verify")]);
+    shell.arg(misbehave()).arg(program.get_program()).current_dir(&world.repo);
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.stdout(Stdio::null()).stderr(Stdio::null());
+    shell
+}
+
+/// These processes live, are ended, and gone.
+fn live_on(token: &str, count: usize) {
+    let left = processes_with(token);
+    assert_eq!(left.len(), count);
+    for pid in left {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    }
+    until("the server's end", || processes_with(token).is_empty());
+}
+
 #[test]
 fn a_server_that_the_shell_had_started_before_lives_on() {
     let (mine, theirs) = (token(), token());
@@ -38,27 +65,37 @@ fn a_server_that_the_shell_had_started_before_lives_on() {
     let (go, up) = (path("go"), path("up"));
     let orders = format!("touch {go} until {up} fork session leave hang end say hi");
     let world = World::new(&suite(&task("a", &orders, &mine, "leftovers = \"kill\"")));
-    let program = world.command(&["verify"]);
-    let mut shell = Command::new("sh");
-    let script = format!(
-        "\"$0\" fork hang end until {go} fork session leave touch {up} hang end hang {theirs} & exec \"$1\" verify"
-    );
-    shell.args(["-c", &script]).arg(misbehave()).arg(program.get_program()).current_dir(&world.repo);
-    for (name, value) in program.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
-    let status = shell.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    let theirs_do = format!("fork hang end until {go} fork session leave touch {up} hang end hang {theirs}");
+    let status = beside_a_server(&world, &theirs_do).status().unwrap();
     assert_eq!(status.code(), Some(0));
     assert_none_left(&mine);
-    let left = processes_with(&theirs);
-    assert_eq!(left.len(), 3, "the server, its child and its daemon");
-    for pid in left {
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
-    }
-    until("the server's end", || processes_with(&theirs).is_empty());
+    live_on(&theirs, 3); // the server, its child and its daemon
+}
+
+/// Where the runner is killed the keeper alone has to tell the tasks' processes, which have no mark, from the server's: one
+/// writes to a log of the run, the other has not the variables of the shell.
+#[test]
+fn what_a_killed_runner_leaves_is_not_taken_for_the_servers() {
+    let (mine, theirs) = (token(), token());
+    let world = World::new(&suite("[task.none]\ncommand = 'true'\ndeadline = \"1s\""));
+    let path = |name: &str| world.folder.path().join(name).display().to_string();
+    let (writes, silent) = (path("writes"), path("silent"));
+    let orders = format!(
+        "fork session leave touch {writes} hang end fork session leave close touch {silent} hang end hang {mine}"
+    );
+    let script = format!("exec env -i X=1 '{}' {orders}", misbehave().display());
+    world.write(
+        "ci/suite.toml",
+        &suite(&format!("[task.a]\ncommand = [\"sh\", \"-c\", \"{script}\"]\ndeadline = \"60s\"")),
+    );
+    world.commit("daemons");
+    let mut keeper = beside_a_server(&world, &format!("hang {theirs}")).spawn().unwrap();
+    until("the daemons", || [&writes, &silent].iter().all(|path| std::path::Path::new(path).exists()));
+    let runner = runner_of(i32::try_from(keeper.id()).unwrap()).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(runner), nix::sys::signal::Signal::SIGKILL).unwrap();
+    assert_eq!(keeper.wait().unwrap().code(), Some(7));
+    assert_none_left(&mine);
+    live_on(&theirs, 1);
 }
 
 /// A run of task a, which has started a daemon without its mark, its log and its group when it ends; the words before
