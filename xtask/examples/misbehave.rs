@@ -26,7 +26,8 @@
 //!     exec WORDS         exec of another program, with all the words that are left
 //!     witness PATH       it and what comes of it show in that file that they live, and it notes there who else does
 //!     root               becomes root for good, where it is set-uid root
-//!     chain N            N processes, each in a session of its own, of which each starts the next and exits
+//!     chain N            N processes, each in a session of its own, of which each starts the next 2 ms later and exits
+//!     rush N             the same as fast as it can
 //!     say TEXT           prints a line
 //!     bytes HEX          prints these bytes
 //!     flood BYTES        prints as many bytes as fast as it can, in lines
@@ -142,13 +143,15 @@ fn carry_out_one(order: &str, rest: &mut Orders) {
         }
         "witness" => bear_witness(&word()),
         "root" => assert_eq!(unsafe { libc::setresuid(0, 0, 0) }, 0, "not set-uid root"),
-        "chain" => {
+        order @ ("chain" | "rush") => {
             for _ in 0..number(&word()) {
                 if fork() != 0 {
                     unsafe { libc::_exit(0) };
                 }
                 unsafe { libc::setsid() };
-                sleep(Duration::from_millis(2));
+                if order == "chain" {
+                    sleep(Duration::from_millis(2));
+                }
             }
         }
         "say" => print_now(format!("{}\n", word()).as_bytes()),
