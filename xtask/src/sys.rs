@@ -224,6 +224,21 @@ pub fn namespace(kind: &str) -> Option<String> {
     Some(link.to_string_lossy().into_owned())
 }
 
+/// Whether /proc is of this process's own pid namespace: the numbers in another's name other processes here, or none. True
+/// where there is no /proc. The error says what to do.
+pub fn own_proc() -> Result<(), String> {
+    if !std::path::Path::new("/proc/stat").exists() {
+        return Ok(());
+    }
+    let me = std::process::id();
+    match std::fs::read_link("/proc/self") {
+        Ok(pid) if pid.as_os_str() == me.to_string().as_str() => Ok(()),
+        _ => Err("/proc is that of another pid namespace, and what a task leaves behind would not be seen: mount a /proc of \
+                  this pid namespace (unshare --mount-proc)"
+            .to_owned()),
+    }
+}
+
 /// Has the command call setsid between fork and exec: the process that comes of it is never in this one's group, not even
 /// for the moment in which that might be killed as a whole.
 pub fn in_a_session_of_its_own(command: &mut Command) {

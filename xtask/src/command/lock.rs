@@ -126,7 +126,7 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Ended> {
     let folder = repo.as_ref().map_or(&here, |repo| &repo.root);
     let search = std::env::var_os("PATH").unwrap_or_default();
     let program = find(&request.command[0], &here, &search).map_err(anyhow::Error::msg)?;
-    scratch::check().map_err(anyhow::Error::msg)?;
+    scratch::check().and_then(|()| sys::own_proc()).map_err(anyhow::Error::msg)?;
     let run = RunId::new(request.requested.wall_ms / 1000, sys::random()?);
     let order = CommandOrder {
         run: run.clone(),

@@ -130,7 +130,7 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         say(&format!("note: {text}"));
     }
 
-    scratch::check().map_err(anyhow::Error::msg)?;
+    scratch::check().and_then(|()| sys::own_proc()).map_err(anyhow::Error::msg)?;
     let run = RunId::new(request.requested.wall_ms / 1000, sys::random()?);
     let commit = repo.head.clone();
     let worktree = ports.worktree_for(&repo.root).context("the work tree's folder cannot be looked at")?;

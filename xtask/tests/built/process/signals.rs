@@ -202,3 +202,24 @@ fn a_task_inherits_no_input_and_no_descriptor() {
     let done = Running::start(started_by(&world, "sh", &["-c", script, PROGRAM]), &world.folder).wait().expect(0);
     assert_eq!(Ran::of(world, done, "no such token").log("a"), "");
 }
+
+/// Without a /proc of its own namespace the program would look for leftovers among the numbers of other processes.
+#[test]
+fn a_proc_of_another_pid_namespace_is_refused_before_anything_queues() {
+    let test = "a_proc_of_another_pid_namespace_is_refused_before_anything_queues";
+    let unshare = ["--pid", "--fork", "--kill-child"];
+    let allowed = Command::new("unshare").args(unshare).arg("true").stderr(Stdio::null()).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        return skipped(test, "no namespace of processes can be made");
+    }
+    let token = token();
+    let world = World::new(&suite(&task("a", "fork session leave hang end say hi", &token, "")));
+    let what: [(&[&str], i32); 2] = [(&["verify"], 2), (&["lock", "run", "--", "true"], 122)];
+    for (words, code) in what {
+        let command = started_by(&world, "unshare", &[&unshare[..], &[PROGRAM], words].concat());
+        let done = Running::start(command, &world.folder).wait().expect(code);
+        done.says("unshare --mount-proc").says(&format!("exit code {code}"));
+    }
+    assert_none_left(&token);
+    assert!(world.receipts().is_empty(), "something was queued");
+}
