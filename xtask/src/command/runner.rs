@@ -60,14 +60,15 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
         Order::Suite(order) => *order,
         Order::Command(order) => return run::command::run(&order, &env(false)?, lifeline, &mut super::say),
     };
-    let program = std::thread::spawn(this_program);
+    // Without a thread it is hashed at the end.
+    let program = std::thread::Builder::new().spawn(this_program).ok();
     let repo = Repo::told(order.root.clone(), order.git.clone(), order.commit.clone());
     let ready =
         super::ready(&repo, &order.asked.suite_path, &order.asked.suite_text, &order.asked.selection, &order.past)?;
     let mut show = Show::new(order.format, scene(&order, &ready), &order.root);
     let env = env(order.asked.caller == Caller::Release)?;
     let watch = Watch { lifeline: RefCell::new(lifeline), stop: Cell::default(), keeper_gone: Cell::default() };
-    let (program, show) = (Some(program), &mut show);
+    let show = &mut show;
     // Before anything is started: what git starts while the tree is read has to go with this process, too. When this is
     // dropped all of it is gone, and `_kept` lets the locks go only then.
     let outer = std::env::var(MARK).ok();

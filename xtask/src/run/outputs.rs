@@ -52,12 +52,18 @@ impl Hashes {
     pub fn begin(&mut self, task: usize, ending: Ending, root: PathBuf, outputs: Vec<String>) {
         let (send, wake, cut) = (self.send.clone(), self.wake.try_clone(), Arc::new(AtomicBool::new(false)));
         self.going_on.insert(task, (ending.clone(), Arc::clone(&cut)));
-        std::thread::spawn(move || {
+        let told = ending.clone();
+        let hashing = std::thread::Builder::new().spawn(move || {
             let hashed = outputs.into_iter().map(|path| hash(&root, path, &cut)).collect();
             // Nobody listens any more where the run has ended meanwhile.
-            let _ = send.send((task, ending, hashed));
+            let _ = send.send((task, told, hashed));
             let _ = wake.map(|mut wake| io::Write::write_all(&mut wake, b"."));
         });
+        if let Err(error) = hashing {
+            let why = format!("its outputs were not read: no thread to do it: {error}");
+            let _ = self.send.send((task, ending, Err(why)));
+            let _ = io::Write::write_all(&mut self.wake, b".");
+        }
     }
 
     /// Stops hashing for a task; how it ended, if there was anything to stop.

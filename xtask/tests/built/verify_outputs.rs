@@ -1,9 +1,16 @@
 //! The outputs that tasks declare: made anew in each run, inside the repository, and hashed.
 
 use std::fs;
+use std::os::fd::AsFd as _;
+use std::process::Command;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use xtask::plan::schedule::Ending;
+use xtask::run::outputs::Hashes;
+use xtask::sys;
+use xtask::verdict::ExitStatus;
 
 use crate::verify::{suite, task_of};
 use crate::world::{World, until};
@@ -93,4 +100,37 @@ fn ctrl_c_ends_the_reading_of_outputs() {
     until("the output", || world.repo.join("out").exists());
     run.signal(Signal::SIGINT);
     run.wait().expect(130);
+}
+
+/// Where the next test plays.
+const NO_ROOM: &str = "XTASK_TEST_NO_ROOM_FOR_THREADS";
+
+#[test]
+fn outputs_that_no_thread_can_read_are_trouble_and_no_panic() {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let test = "verify_outputs::in_a_process_without_room_for_threads";
+    command.args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"]).env(NO_ROOM, "1");
+    // More than there are addresses for: whatever std starts without saying how large its stack is cannot start.
+    let done = command.env("RUST_MIN_STACK", (1_u64 << 48).to_string()).output().expect("this program starts");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "a process that another test starts without room for threads"]
+fn in_a_process_without_room_for_threads() {
+    if std::env::var_os(NO_ROOM).is_none() {
+        return;
+    }
+    std::thread::Builder::new().spawn(|| ()).expect_err("there is no room");
+    let status = ExitStatus::Code(0);
+    let ending = Ending { status, at: sys::now(), leftovers: Vec::new(), leftovers_fail: false, trouble: None };
+    let mut hashes = Hashes::new().expect("sockets");
+    hashes.begin(0, ending.clone(), "/".into(), vec!["etc/hostname".to_owned()]);
+    let mut woken = [PollFd::new(hashes.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut woken, PollTimeout::ZERO), Ok(1), "nobody would look");
+    let taken = hashes.take();
+    let [(0, ended, Err(why))] = &taken[..] else { panic!("{taken:?}") };
+    assert_eq!(ended, &ending);
+    assert!(why.contains("no thread"), "{why}");
 }
