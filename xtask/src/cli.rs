@@ -302,6 +302,8 @@ fn name(text: &str) -> Result<Name, crate::name::BadName> {
 /// Parses the command line, does what it says, and gives the exit code. `requested` is the program's first moment: the queue
 /// budget counts from it.
 pub fn main(requested: Clocks) -> Exit {
+    // If it is refused, a full file ends this process as it would any other.
+    let _ = crate::interrupt::survive_full_files();
     let (exit, holds_locks) = match Cli::try_parse() {
         Ok(cli) => {
             let holds_locks = matches!(cli.command, Command::InternalRunner { .. });

@@ -4,6 +4,7 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -34,6 +35,16 @@ pub struct Wakeups {
     any_stop: UnixStream,
     suspend: UnixStream,
     child: UnixStream,
+}
+
+/// From here on a write over a limit on the size of files (RLIMIT_FSIZE) is an error of that write; by default its signal
+/// ends the process. What is started from here has the default again, for a handler does not reach it through exec. One
+/// that is ignored stays so. Errors if the system refuses.
+pub fn survive_full_files() -> io::Result<()> {
+    if sys::is_ignored(libc::SIGXFSZ) {
+        return Ok(());
+    }
+    signal_hook::flag::register(libc::SIGXFSZ, Arc::default()).map(drop)
 }
 
 impl Wakeups {

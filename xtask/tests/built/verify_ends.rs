@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use crate::process::field::runner_of;
 use crate::process::token_seconds;
 use crate::verify::{one, task, task_of, the_receipt};
-use crate::world::{Running, World, processes_with, until};
+use crate::world::{Running, World, processes_with, skipped, until};
 
 #[test]
 fn each_request_to_stop_has_its_own_exit_code_and_a_receipt() {
@@ -191,4 +191,21 @@ fn what_git_leaves_behind_after_the_tasks_is_ended_and_takes_the_verdict_away() 
     world.run(&["verify"]).expect(7).says("git left processes behind while the tree was read");
     assert_eq!(processes_with(&token), Vec::<i32>::new());
     assert_eq!(the_receipt(&world)["result"], "no-verdict");
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_trouble_of_the_run_and_still_ends_a_task() {
+    let test = "a_limit_on_the_size_of_files_is_trouble_of_the_run_and_still_ends_a_task";
+    if !Command::new("prlimit").arg("--version").output().is_ok_and(|done| done.status.success()) {
+        return skipped(test, "there is no program `prlimit`");
+    }
+    // 128 and SIGXFSZ: what is ignored here would be ignored there. Then a receipt that is over the limit.
+    let world = World::new(&one("sh -c 'head -c 9000 /dev/zero >../large; test $? = 153'"));
+    let mut command = Command::new("prlimit");
+    command.args(["--fsize=2000", env!("CARGO_BIN_EXE_xtask"), "verify"]);
+    world.dress(&mut command);
+    let done = Running::start(command, &world.folder).wait().expect(7).says("Passed").says("File too large");
+    assert!(!done.err.contains("the runner is gone"), "{}", done.err);
+    let left: Vec<_> = fs::read_dir(world.repo.join("receipts")).into_iter().flatten().flatten().collect();
+    assert!(left.iter().all(|entry| entry.file_name() == ".gitignore"), "{left:?}");
 }
