@@ -22,6 +22,9 @@ pub const HEARTBEAT: Duration = Duration::from_secs(30);
 /// Most characters of a line that somebody else wrote, where it is quoted.
 pub(super) const QUOTE_MAX: usize = 300;
 
+/// How many of the processes of a late task are shown.
+const DOING_MAX: usize = 20;
+
 /// The run so far, and the lines for what happens next.
 #[derive(Debug)]
 pub struct Lines {
@@ -257,7 +260,10 @@ impl Lines {
         let doing = stopping.filter(|stopping| stopping.late.is_some() && !stopping.doing.is_empty());
         if let Some(Stopping { took, doing, .. }) = doing {
             inside += &self.pen.rule(&format!("{}: what it was doing at {}", record.task, Human(*took)));
-            inside.extend(doing.iter().map(|line| self.quoted_line(line)));
+            inside.extend(doing.iter().take(DOING_MAX).map(|line| self.quoted_line(line)));
+            if let Some(more @ 1..) = doing.len().checked_sub(DOING_MAX) {
+                inside += &self.quoted_line(&format!("and {more} more"));
+            }
         }
         if !record.tail.is_empty() {
             let (shown, all) = (record.tail.len(), record.log_lines);

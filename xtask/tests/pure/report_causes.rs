@@ -248,3 +248,27 @@ fn a_plan_is_shown_with_what_each_task_has_to_itself() {
     assert!(one.contains("  1 task of 3, 2 cpu slots") && !one.contains("\n  usual "), "{one}");
     assert_eq!(row(&one, "a"), "a all 1m - -", "nobody is there to be kept out");
 }
+
+#[test]
+fn what_a_late_task_was_doing_is_shown_of_twenty_processes() {
+    let shown = |processes: usize| {
+        let stopping = Event::TaskStopping {
+            task: name("test-pg"),
+            why: "passed its deadline".to_owned(),
+            late: Some(Limit::Task),
+            silent: None,
+            signal: "SIGTERM".to_owned(),
+            took: ms(100_000),
+            doing: (1..=processes).map(|n| format!("worker-{n}-of-it")).collect(),
+        };
+        let late = Event::TaskFinished(record("test-pg", Verdict::Late(Limit::Task), 235_300, 100_000));
+        let events = run_of(vec![(335_300, stopping), (335_400, late), (336_000, over(Word::Late, 172_000, 3))]);
+        let text = written(plain(), scene(), events);
+        assert!(text.contains(&format!("stopping {processes} processes")), "{text}");
+        let more = text.lines().find(|line| line.trim().starts_with("and ")).map(|line| line.trim().to_owned());
+        (text.matches("-of-it").count(), more)
+    };
+    assert_eq!(shown(20), (20, None));
+    assert_eq!(shown(21), (20, Some("and 1 more".to_owned())));
+    assert_eq!(shown(3001), (20, Some("and 2981 more".to_owned())));
+}
