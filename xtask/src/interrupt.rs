@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::{Pid, getppid};
 
 use crate::sys;
 use crate::time::Moment;
@@ -130,6 +131,25 @@ impl Wakeups {
     /// Stops this process as Ctrl-Z would have done. Returns when it is told to go on. Errors if the system refuses.
     pub fn suspend(&self) -> io::Result<()> {
         nix::sys::signal::raise(Signal::SIGSTOP).map_err(Into::into)
+    }
+}
+
+/// The process that started this one.
+#[derive(Debug)]
+pub struct Parent(Pid);
+
+impl Parent {
+    /// Whose child this process is now.
+    pub fn now() -> Self {
+        Self(getppid())
+    }
+
+    /// Has it go on if it is stopped; nothing if this process is another's child by now.
+    pub fn go_on(&self) {
+        // The first process of a pid namespace sees a parent outside of it as 0, which would mean a whole group here.
+        if getppid() == self.0 && self.0.as_raw() > 1 {
+            let _ = kill(self.0, Signal::SIGCONT); // it may have become another user's
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::event::{Event, Stamped, TaskRecord};
-use crate::interrupt::Wakeups;
+use crate::interrupt::{Parent, Wakeups};
 use crate::name::Caller;
 use crate::printer::{self, To};
 use crate::process::environment::{Environment, Setting};
@@ -38,6 +38,14 @@ const LOG_FOLDERS: usize = 20;
 
 /// Runs the order that comes through the inherited lifeline. Errors if there is none: nobody but a keeper starts this.
 pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
+    let keeper = Parent::now();
+    let done = run_order(lifeline);
+    // A task may have stopped it, and then it would hold the locks for ever. There are no tasks any more.
+    keeper.go_on();
+    done
+}
+
+fn run_order(lifeline: RawFd) -> anyhow::Result<Exit> {
     let by_hand = "this is the second process of a run, which `cargo xtask verify` starts by itself";
     let mut lifeline = Lifeline::inherited(sys::take_inherited(lifeline).context(by_hand)?);
     let mut order = lifeline.take().context(by_hand)?;
@@ -60,6 +68,10 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
         Order::Suite(order) => *order,
         Order::Command(order) => return run::command::run(&order, &env(false)?, lifeline, &mut super::say),
     };
+    // Before anything is started: what git starts while the tree is read has to go with this process, too. When this is
+    // dropped all of it is gone, and `_kept` lets the locks go only then.
+    let outer = std::env::var(MARK).ok();
+    let tree = ProcessTree::new(order.asked.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
     // Without a thread it is hashed at the end.
     let program = std::thread::Builder::new().spawn(this_program).ok();
     let repo = Repo::told(order.root.clone(), order.git.clone(), order.commit.clone());
@@ -69,10 +81,6 @@ pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     let env = env(order.asked.caller == Caller::Release)?;
     let watch = Watch { lifeline: RefCell::new(lifeline), stop: Cell::default(), keeper_gone: Cell::default() };
     let show = &mut show;
-    // Before anything is started: what git starts while the tree is read has to go with this process, too. When this is
-    // dropped all of it is gone, and `_kept` lets the locks go only then.
-    let outer = std::env::var(MARK).ok();
-    let tree = ProcessTree::new(order.asked.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
     let (scratch, ready, slept) = (&scratch, &ready, false);
     Runner {
         order: &order,

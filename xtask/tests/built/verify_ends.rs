@@ -209,3 +209,21 @@ fn a_limit_on_the_size_of_files_is_trouble_of_the_run_and_still_ends_a_task() {
     let left: Vec<_> = fs::read_dir(world.repo.join("receipts")).into_iter().flatten().flatten().collect();
     assert!(left.iter().all(|entry| entry.file_name() == ".gitignore"), "{left:?}");
 }
+
+#[test]
+fn a_keeper_that_a_task_stops_goes_on_when_the_run_is_over() {
+    // The fourth word of `stat` is the parent: the runner's is the keeper.
+    let stop = "set -- $(cat /proc/$PPID/stat); kill -STOP $4";
+    let world = World::new(&one(&format!("sh -c '{stop}'")));
+    for words in [&["verify"][..], &["lock", "run", "--", "sh", "-c", stop]] {
+        let mut run = world.start(words);
+        let over = |run: &mut Running| run.child.try_wait().unwrap().is_some();
+        let stopped = |pid| fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "));
+        // Without a runner nobody is there any more to have it go on.
+        until("the end", || over(&mut run) || (runner_of(run.pid()).is_none() && stopped(run.pid())));
+        if !over(&mut run) {
+            run.signal(Signal::SIGKILL);
+        }
+        run.wait().expect(0);
+    }
+}
