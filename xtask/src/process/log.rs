@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -26,9 +26,12 @@ const TRIES: u32 = 100;
 /// if it cannot be made.
 pub fn folder(run: &Path) -> io::Result<()> {
     fs::create_dir_all(run)?;
-    match run.parent().map(|all| all.join(".gitignore")) {
-        Some(ignore) if !ignore.exists() => fs::write(ignore, "*\n"),
-        _ => Ok(()),
+    let Some(all) = run.parent() else { return Ok(()) };
+    // Never through a link that a task has put there.
+    match File::create_new(all.join(".gitignore")) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        Err(_) => Ok(()),
+        Ok(mut ignore) => ignore.write_all(b"*\n"),
     }
 }
 

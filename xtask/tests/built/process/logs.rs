@@ -178,6 +178,10 @@ fn what_a_task_puts_at_the_place_of_a_log_to_come_is_no_log() {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a line", "{name}");
     }
     assert_eq!(std::fs::read_to_string(&other).unwrap(), "somebody's");
+    std::os::unix::fs::symlink(folder.path().join("never"), folder.path().join("runs/.gitignore")).unwrap();
+    std::fs::remove_dir_all(&run).unwrap();
+    create(&run.join("again.log")).expect("a log in a folder made anew");
+    assert!(!folder.path().join("never").exists(), "made through a link");
     // One with something in it is not thrown away.
     std::fs::create_dir_all(run.join("full.log/inside")).unwrap();
     create(&run.join("full.log")).expect_err("a folder with something in it");
