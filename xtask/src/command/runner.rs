@@ -31,7 +31,6 @@ use crate::{archive, digest, run, sys};
 
 use super::preflight::Ready;
 use super::show::Show;
-use super::toolchain::Questions;
 
 /// How many log folders of a checkout are kept.
 const LOG_FOLDERS: usize = 20;
@@ -68,10 +67,9 @@ fn run_order(lifeline: RawFd) -> anyhow::Result<Exit> {
         Order::Suite(order) => *order,
         Order::Command(order) => return run::command::run(&order, &env(false)?, lifeline, &mut super::say),
     };
-    // Before anything is started: what git starts while the tree is read has to go with this process, too. When this is
-    // dropped all of it is gone, and `_kept` lets the locks go only then.
-    let outer = std::env::var(MARK).ok();
-    let tree = ProcessTree::new(order.asked.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
+    // Before anything is started: what git starts while the tree is read has to go with this process, too, and is no
+    // task's. When this is dropped all of it is gone, and `_kept` lets the locks go only then.
+    let _all = tree(&order)?;
     // Without a thread it is hashed at the end.
     let program = std::thread::Builder::new().spawn(this_program).ok();
     let repo = Repo::told(order.root.clone(), order.git.clone(), order.commit.clone());
@@ -82,20 +80,12 @@ fn run_order(lifeline: RawFd) -> anyhow::Result<Exit> {
     let watch = Watch { lifeline: RefCell::new(lifeline), stop: Cell::default(), keeper_gone: Cell::default() };
     let show = &mut show;
     let (scratch, ready, slept) = (&scratch, &ready, false);
-    Runner {
-        order: &order,
-        scratch,
-        repo,
-        ready,
-        env,
-        tree,
-        toolchain: Questions::default(),
-        show,
-        program,
-        watch,
-        slept,
-    }
-    .run()
+    Runner { order: &order, scratch, repo, ready, env, show, program, watch, slept }.run()
+}
+
+fn tree(order: &SuiteOrder) -> anyhow::Result<ProcessTree> {
+    let outer = std::env::var(MARK).ok();
+    ProcessTree::new(order.asked.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)
 }
 
 fn scene(order: &SuiteOrder, ready: &Ready) -> Scene {
@@ -112,8 +102,6 @@ struct Runner<'a> {
     repo: Repo,
     ready: &'a Ready,
     env: Environment,
-    tree: ProcessTree,
-    toolchain: Questions,
     show: &'a mut Show,
     // Hashed meanwhile.
     program: Option<JoinHandle<Program>>,
@@ -155,7 +143,7 @@ impl Runner<'_> {
         if let Err(error) = archive::sweep(&order.root).and_then(|()| sweep_logs(&order.root)) {
             self.show.tell(Event::Note { text: format!("old receipts and logs cannot be removed: {error}") });
         }
-        self.toolchain = super::toolchain::ask(suite, plan, &order.root, &self.env);
+        let toolchain = super::toolchain::ask(suite, plan, &order.root, &self.env);
 
         let before = self.snapshot("before", wrap_up);
         let started = sys::clocks();
@@ -179,14 +167,8 @@ impl Runner<'_> {
             (Some(before), Word::Passed | Word::Failed | Word::NoVerdict) => self.compare(before, end),
             _ => false, // nobody will rely on it, and its time is better spent stopping
         };
-        let toolchain = self.toolchain.wait();
         if self.watch.keeper_gone.get() {
             return Ok(Exit::NoVerdict); // nobody waits for a receipt, and the copies of the locks must go
-        }
-        let left = self.tree.sweep_all(end).found;
-        if self.show.record.result() == Word::Passed && !left.is_empty() {
-            let text = format!("git left processes behind while the tree was read: {}", left.join(", "));
-            self.show.tell(Event::Trouble { text });
         }
         let facts = Facts {
             asked: order.asked.clone(),
@@ -198,7 +180,7 @@ impl Runner<'_> {
             tree: before.map(|before| (before.tree, before.uncommitted)),
             compared,
             services,
-            toolchain,
+            toolchain: toolchain.wait(),
             xtask: self.program.take().and_then(|hash| hash.join().ok()).unwrap_or_else(this_program),
         };
         Ok(self.conclude(&facts, end))
@@ -282,10 +264,9 @@ impl Runner<'_> {
         let (setups, env) = (setups.clone(), self.env.clone());
         let scratch = self.scratch.path();
         let work = Work { order: self.order, scratch, suite, plan, programs, setups, env, pool: super::pool(), logs };
-        let (tree, lifeline) = (&mut self.tree, self.watch.lifeline.get_mut());
+        let (tree, lifeline) = (tree(self.order)?, self.watch.lifeline.get_mut());
         let mut hands = RunnerHands::new(work, tree, Wakeups::new()?, lifeline, self.show)?;
         run::drive(plan, self.order.won.monotonic, &mut hands);
-        self.toolchain.wait(); // or what is still being asked would count as left
         let finished = hands.finish(end);
         let service = |(name, version)| Service { name, version };
         self.watch.keeper_gone.set(finished.keeper_gone);

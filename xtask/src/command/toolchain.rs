@@ -21,11 +21,7 @@ const KNOWN: &[(&str, &[&[&str]])] = &[
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Questions that are being answered, while the tree is read.
-#[derive(Default)]
-pub struct Questions {
-    asked: Vec<(String, duct::Handle)>,
-    answers: BTreeMap<String, String>,
-}
+pub struct Questions(Vec<(String, duct::Handle)>);
 
 /// Asks the programs of the plan's tasks.
 pub fn ask(suite: &Suite, plan: &Plan, root: &Path, env: &Environment) -> Questions {
@@ -43,25 +39,26 @@ pub fn ask(suite: &Suite, plan: &Plan, root: &Path, env: &Environment) -> Questi
         let handle = command.stdin_null().stderr_null().stdout_capture().unchecked().start().ok()?;
         Some((words[0].to_owned(), handle))
     };
-    Questions { asked: questions.iter().filter_map(start).collect(), answers: BTreeMap::new() }
+    Questions(questions.iter().filter_map(start).collect())
 }
 
 impl Questions {
-    /// The first line of each answer, by program. After the first call nothing that was started to ask runs any more.
-    pub fn wait(&mut self) -> BTreeMap<String, String> {
+    /// The first line of each answer, by program.
+    pub fn wait(self) -> BTreeMap<String, String> {
         let deadline = Instant::now() + PATIENCE;
-        for (program, handle) in self.asked.drain(..) {
+        let mut answers = BTreeMap::new();
+        for (program, handle) in self.0 {
             match handle.wait_deadline(deadline) {
                 Ok(Some(output)) if output.status.success() => {
                     let text = String::from_utf8_lossy(&output.stdout);
                     if let Some(line) = text.lines().next() {
-                        self.answers.insert(program, line.chars().take(100).collect());
+                        answers.insert(program, line.chars().take(100).collect());
                     }
                 }
                 Ok(None) => drop(handle.kill()),
                 _ => {}
             }
         }
-        self.answers.clone()
+        answers
     }
 }

@@ -75,7 +75,7 @@ pub struct Work<'a> {
 /// The hands of a real run.
 pub struct RunnerHands<'a> {
     work: Work<'a>,
-    tree: &'a mut ProcessTree,
+    tree: ProcessTree,
     wakeups: Wakeups,
     lifeline: &'a mut Lifeline,
     observer: &'a mut dyn Observer,
@@ -94,7 +94,7 @@ impl<'a> RunnerHands<'a> {
     /// Hands with nothing in them yet. Errors if the system refuses what they need.
     pub fn new(
         work: Work<'a>,
-        tree: &'a mut ProcessTree,
+        mut tree: ProcessTree,
         wakeups: Wakeups,
         lifeline: &'a mut Lifeline,
         observer: &'a mut dyn Observer,
@@ -104,7 +104,7 @@ impl<'a> RunnerHands<'a> {
         let tasks = work.plan.tasks.iter().map(|planned| task(&planned.name)).collect();
         let env = work.env.clone();
         let place = Place { root: &work.order.root, scratch: work.scratch, logs: &work.logs, env };
-        let services = Services::start(work.suite, work.plan, &work.setups, &place, tree);
+        let services = Services::start(work.suite, work.plan, &work.setups, &place, &mut tree);
         let mut hands = Self {
             work,
             tree,
