@@ -3,4 +3,4 @@
 #   cargo xtask check-receipt TAG --baseline PREVIOUS_TAG
 set -eu
 cd "$(git rev-parse --show-toplevel)"
-exec timeout --kill-after=30s 103m cargo xtask release "$1" --outer 103m         # xtask:outer=release
+exec timeout --kill-after=30s 115m cargo xtask release "$1" --outer 115m         # xtask:outer=release
