@@ -408,10 +408,8 @@ impl ProcessTree {
                 continue;
             }
             let end = sys::peek_exited(Some(process.pid)).ok().flatten();
-            let owner = match *whose {
-                Whose::Of(owner) => Some(owner),
-                _ => self.by_cpus(process.pid),
-            };
+            // Not by its CPUs: a task may take another's, and a look that missed one of its own would count as exact.
+            let owner = if let Whose::Of(owner) = *whose { Some(owner) } else { None };
             let family = self.families.iter_mut().find(|f| *whose == Whose::Of(f.owner));
             if let (Some(family), Some(end)) = (family, end) {
                 family.count(&end);
