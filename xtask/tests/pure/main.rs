@@ -26,6 +26,7 @@ mod report;
 mod report_causes;
 mod report_hostile;
 mod report_rows;
+mod report_story;
 mod report_terminal;
 mod schedule;
 mod schedule_sim;

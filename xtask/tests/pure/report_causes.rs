@@ -7,7 +7,7 @@ use xtask::report::{Scene, Style, Surface};
 use xtask::suite::Suite;
 use xtask::verdict::{Cause, ExitStatus, Limit, Stop, Verdict, Word};
 
-use crate::report::{begun, finished, ms, name, over, passed, plain, record, scene, terminal, written};
+use crate::report_story::{begun, finished, ms, name, over, passed, plain, record, scene, terminal, written};
 
 /// What stands behind the word `field`, if it is there.
 fn field(text: &str, field: &str) -> Option<String> {
@@ -126,7 +126,7 @@ fn who_stopped_the_run_is_said_where_it_is_known() {
 
 #[test]
 fn times_stand_beside_the_limits_that_count() {
-    let mut events = crate::report::late();
+    let mut events = crate::report_story::late();
     let outer = || Scene { outer: Some(ms(3_720_000)), ..scene() };
     // Won after 164 s, and ran for 372.
     let spare = Some("the caller's own limit is 1h02m; 53m04s to spare".to_owned());

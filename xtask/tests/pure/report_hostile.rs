@@ -5,7 +5,7 @@ use xtask::event::{Claim, Event, Stamped};
 use xtask::report::{Screen, Style, Surface};
 use xtask::verdict::{Cause, ExitStatus, Verdict};
 
-use crate::report::{SIZE, at, begun, ms, plain, record, scene, terminal, text, waited};
+use crate::report_story::{SIZE, at, begun, ms, plain, record, scene, terminal, text, waited};
 
 const HOSTILE: &str =
     "\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}1A::error::no\n::set-env name=A::b\r\n##[error]no\t\u{202e}\u{8}\u{0}|<b>";
@@ -101,7 +101,7 @@ fn hostile_run() -> Vec<(u64, Event)> {
     events.push((276_600, Event::TaskFinished(late)));
     events.push((276_700, Event::Trouble { text: HOSTILE.to_owned() }));
     events.push((276_700, Event::TreeChanged { files: vec![HOSTILE.to_owned()] }));
-    events.push((277_000, crate::report::over(xtask::verdict::Word::NoVerdict, 1000, 7)));
+    events.push((277_000, crate::report_story::over(xtask::verdict::Word::NoVerdict, 1000, 7)));
     events
 }
 
@@ -188,18 +188,20 @@ fn gitlab_folds_only_what_it_is_told_to() {
 fn at_most_ten_annotations() {
     let mut scene = scene();
     let row = scene.tasks[0].clone();
-    scene
-        .tasks
-        .extend((0..30).map(|i| xtask::report::Row { name: crate::report::name(&format!("t{i}")), ..row.clone() }));
+    scene.tasks.extend(
+        (0..30).map(|i| xtask::report::Row { name: crate::report_story::name(&format!("t{i}")), ..row.clone() }),
+    );
     let mut screen = Screen::new(
         Style { surface: Surface::GitHub { fence: "s".to_owned() }, colour: false, log_colour: true },
         scene,
     );
     let bad = |i: usize| record(&format!("t{i}"), Verdict::Failed(Cause::Exit(ExitStatus::Code(1))), 1, 1);
     let mut out = String::new();
-    for event in
-        (0..30).map(|i| Event::TaskFinished(bad(i))).chain([crate::report::over(xtask::verdict::Word::Failed, 1, 1)])
-    {
+    for event in (0..30).map(|i| Event::TaskFinished(bad(i))).chain([crate::report_story::over(
+        xtask::verdict::Word::Failed,
+        1,
+        1,
+    )]) {
         out += &text(screen.on(&Stamped { at: at(1), event }, SIZE));
     }
     assert_eq!(out.matches("::error title=").count(), 10);

@@ -5,7 +5,7 @@ use xtask::name::{RunId, TaskName};
 use xtask::report::{FRAME, HEARTBEAT, Row, Screen, Size};
 use xtask::verdict::Verdict;
 
-use crate::report::{
+use crate::report_story::{
     SIZE, at, begun, check, failed, finished, ms, name, passed, plain, scene, started, terminal, text, waited,
 };
 use crate::report_terminal::Terminal;
