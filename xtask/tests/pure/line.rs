@@ -2,7 +2,7 @@
 
 use xtask::plan::slots::Pool;
 
-use crate::schedule::check;
+use crate::schedule_script::check;
 
 #[test]
 fn longest_path_goes_first() {

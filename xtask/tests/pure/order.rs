@@ -10,7 +10,7 @@ use xtask::plan::order::{lower_bound, makespan, order};
 use xtask::plan::{Plan, Planned};
 use xtask::suite::OnFailure;
 
-use crate::schedule::plan_of;
+use crate::schedule_script::plan_of;
 
 /// The benchmark's 40 tasks, on two slots.
 fn dag(known: bool) -> Plan {
