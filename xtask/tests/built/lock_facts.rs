@@ -17,8 +17,8 @@ use xtask::lock::{self, port, stranger};
 use xtask::verdict::Exit;
 
 use crate::lock_caller::Caller;
+use crate::lock_client::{banner, connect};
 use crate::lock_contender::Contender;
-use crate::lock_wedge::{banner, connect};
 use crate::world::{Folder, Ports, skipped};
 
 #[test]
