@@ -26,6 +26,7 @@ pub mod process;
 pub mod repo;
 pub mod scratch;
 pub mod seal;
+pub mod wire;
 // Floor 5: drives.
 pub mod keeper;
 pub mod run;

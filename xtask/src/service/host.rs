@@ -5,7 +5,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,8 +16,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{Kind, Reply, Request, Spec, next_line};
+use super::{Kind, Reply, Request, Spec};
 use crate::sys;
+use crate::wire::Wire;
 
 /// How long a look at something that gives no event may be away.
 const STEP: Duration = Duration::from_millis(5);
@@ -39,16 +39,14 @@ pub struct Host {
     pub spec: Spec,
     /// The service's own folder, empty at the start; removed at the end.
     pub folder: PathBuf,
-    line: UnixStream,
-    unread: Vec<u8>,
+    wire: Wire,
 }
 
 /// Runs a service until the other end of stdin, a socket, is closed. stdout and stderr are its log. Errors only if nobody
 /// can be told: what goes wrong with the service is said through the socket.
 pub fn main() -> anyhow::Result<()> {
-    let socket = io::stdin().as_fd().try_clone_to_owned()?;
-    let mut host =
-        Host::new(socket.into()).context("this is the process of a service, which a run starts by itself")?;
+    let wire = Wire::inherited(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut host = Host::new(wire).context("this is the process of a service, which a run starts by itself")?;
     let entry = super::kind(&host.spec.name).map_err(anyhow::Error::msg)?;
     // What the server leaves when it is killed comes to us.
     #[cfg(target_os = "linux")]
@@ -67,12 +65,11 @@ pub fn main() -> anyhow::Result<()> {
 }
 
 impl Host {
-    fn new(line: UnixStream) -> anyhow::Result<Self> {
-        let (mut line, mut unread) = (line, Vec::new());
-        let spec = read_line(&mut line, &mut unread)?.ok_or_else(|| anyhow!("nobody said what to run"))?;
+    fn new(mut wire: Wire) -> anyhow::Result<Self> {
+        let spec = wire.wait_for_line()?;
         let spec: Spec = serde_json::from_slice(&spec).context("what to run is not understood")?;
         let folder = super::folder(&spec.scratch, spec.name.as_str());
-        Ok(Self { spec, folder, line, unread })
+        Ok(Self { spec, folder, wire })
     }
 
     fn make_folder(&self) -> anyhow::Result<()> {
@@ -86,7 +83,7 @@ impl Host {
         let version = kind.start(self)?;
         self.say(&Reply::Ready(version));
         loop {
-            while let Some(line) = next_line(&mut self.unread) {
+            while let Some(line) = self.wire.line() {
                 let Request { task } = serde_json::from_slice(&line).context("a request is not understood")?;
                 match kind.hand_out(self, &task) {
                     Ok(env) => self.say(&Reply::HandedOut { task, env }),
@@ -96,27 +93,20 @@ impl Host {
                     }
                 }
             }
-            let (asked, stirred) = wait_readable(self.line.as_fd(), kind.watch())?;
+            let (asked, stirred) = wait_readable(self.wire.as_fd(), kind.watch())?;
             if stirred {
                 kind.check(self)?;
             }
-            if asked {
-                let mut chunk = [0; 4096];
-                match self.line.read(&mut chunk) {
-                    Ok(0) => return Ok(()),
-                    Ok(count) => self.unread.extend(&chunk[..count]),
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                    Err(_) => return Ok(()), // reset: the runner was killed before it had read everything
-                }
+            // It is reset where the runner was killed before it had read everything.
+            if asked && !self.wire.read().unwrap_or(false) {
+                return Ok(());
             }
         }
     }
 
     /// Tells the runner. If it is gone, the next look at the line says so.
     pub fn say(&mut self, reply: &Reply) {
-        let mut line = serde_json::to_vec(reply).expect("a reply is plain JSON");
-        line.push(b'\n');
-        let _ = self.line.write_all(&line);
+        let _ = self.wire.say(reply);
     }
 
     /// Tells people why it takes long.
@@ -143,7 +133,7 @@ impl Host {
     /// Errors if the runner is gone: everything that waits asks this between two looks.
     pub fn still_wanted(&self) -> anyhow::Result<()> {
         // No event is asked for: a hang-up is always told, and a request may wait.
-        let mut fds = [PollFd::new(self.line.as_fd(), PollFlags::empty())];
+        let mut fds = [PollFd::new(self.wire.as_fd(), PollFlags::empty())];
         match poll(&mut fds, PollTimeout::ZERO) {
             Ok(0) | Err(Errno::EINTR) => Ok(()),
             _ => bail!("the run is over"),
@@ -257,19 +247,6 @@ pub fn wait_for(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
             Ok(Some(status)) => return Some(status),
             Ok(None) if sys::now() < until => std::thread::sleep(Duration::from_millis(1)),
             _ => return None,
-        }
-    }
-}
-
-fn read_line(line: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
-    let mut chunk = [0; 4096];
-    loop {
-        if let Some(found) = next_line(unread) {
-            return Ok(Some(found));
-        }
-        match line.read(&mut chunk)? {
-            0 => return Ok(None),
-            count => unread.extend(&chunk[..count]),
         }
     }
 }

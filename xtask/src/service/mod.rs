@@ -8,15 +8,15 @@ pub mod host;
 pub mod postgres;
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, TaskName};
 use crate::suite::Service;
+use crate::wire::Wire;
 use host::Host;
 
 /// Variables of a task: a value, or `None` to take an inherited one away.
@@ -134,49 +134,33 @@ pub enum Reply {
 
 /// The runner's side of a host. Nothing here blocks. Dropping it is the order to stop.
 #[derive(Debug)]
-pub struct Link {
-    socket: UnixStream,
-    unread: Vec<u8>,
-}
+pub struct Link(Wire);
 
 impl Link {
     /// A link, and the other end of it: what the host, `xtask internal-service`, gets as its stdin. Errors if the
     /// system has no pair of sockets.
     pub fn new(spec: &Spec) -> io::Result<(Self, OwnedFd)> {
-        let (socket, theirs) = UnixStream::pair()?;
-        socket.set_nonblocking(true)?;
-        let mut link = Self { socket, unread: Vec::new() };
-        link.say(spec)?;
-        Ok((link, theirs.into()))
+        let (mut ours, theirs) = Wire::pair()?;
+        ours.never_block()?;
+        ours.say(spec)?;
+        Ok((Self(ours), theirs.into()))
     }
 
     /// Asks for what a task needs; a `HandedOut`, a `Refused` or a `Failed` will come. May be asked before the service
-    /// is ready. Errors if the host is gone.
+    /// is ready. Errors if the host is gone, or stuck: a thousand requests find room before it has read any of them.
     pub fn request(&mut self, task: &TaskName) -> io::Result<()> {
-        self.say(&Request { task: task.clone() })
-    }
-
-    // A socket takes some 200 kB before it blocks, a thousand requests; a host that reads none of them is stuck.
-    fn say(&mut self, what: &impl Serialize) -> io::Result<()> {
-        let mut line = serde_json::to_vec(what)?;
-        line.push(b'\n');
-        self.socket.write_all(&line)
+        self.0.say(&Request { task: task.clone() })
     }
 
     /// Everything that the host has said. `Failed`, once, when it is gone without a word.
     pub fn on_readable(&mut self) -> Vec<Reply> {
-        let mut chunk = [0; 4096];
-        let end = loop {
-            match self.socket.read(&mut chunk) {
-                Ok(0) => break Some("ended without a word".to_owned()),
-                Ok(count) => self.unread.extend(&chunk[..count]),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break None,
-                Err(e) => break Some(format!("cannot be heard: {e}")),
-            }
+        let end = match self.0.hear() {
+            Ok(true) => None,
+            Ok(false) => Some("ended without a word".to_owned()),
+            Err(e) => Some(format!("cannot be heard: {e}")),
         };
         let mut replies = Vec::new();
-        while let Some(line) = next_line(&mut self.unread) {
+        while let Some(line) = self.0.line() {
             let reply = serde_json::from_slice(&line);
             replies.push(reply.unwrap_or_else(|e| Reply::Failed(format!("its host speaks nonsense: {e}"))));
         }
@@ -188,14 +172,6 @@ impl Link {
 
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
     }
-}
-
-// Takes the first whole line, without its end, off what was read.
-fn next_line(unread: &mut Vec<u8>) -> Option<Vec<u8>> {
-    let end = unread.iter().position(|&b| b == b'\n')?;
-    let mut line: Vec<u8> = unread.drain(..=end).collect();
-    line.pop();
-    Some(line)
 }

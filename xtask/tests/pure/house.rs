@@ -29,6 +29,7 @@ const FLOORS: &[(&str, u32, bool)] = &[
     ("repo", 4, false),
     ("scratch", 4, false),
     ("seal", 4, false),
+    ("wire", 4, false),
     ("service", 5, false),
     ("run", 5, false),
     ("keeper", 5, false),

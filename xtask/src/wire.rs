@@ -1,0 +1,108 @@
+//! JSON, a line each, through a socket pair between two processes of a run: keeper and runner, runner and service host. It
+//! knows nothing of what they say. Its end means that the other process is gone.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use serde::Serialize;
+
+/// Most bytes of a line that is waited for: one may carry the text of a suite.
+const LINE_MAX: usize = 64 << 20;
+
+/// One end.
+#[derive(Debug)]
+pub struct Wire {
+    stream: UnixStream,
+    unread: Vec<u8>,
+}
+
+impl Wire {
+    /// The two ends. Errors if the system has no pair of sockets.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = UnixStream::pair()?;
+        Ok((Self::inherited(one.into()), Self::inherited(other.into())))
+    }
+
+    /// The end that was handed over by the process that started this one.
+    pub fn inherited(fd: OwnedFd) -> Self {
+        Self { stream: fd.into(), unread: Vec::new() }
+    }
+
+    /// From here on nothing waits for the other process. Errors if the system refuses.
+    pub fn never_block(&self) -> io::Result<()> {
+        self.stream.set_nonblocking(true)
+    }
+
+    /// Says it. Errors if the other process is gone, or where nothing waits and there is no room.
+    pub fn say(&mut self, what: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        self.stream.write_all(&line)
+    }
+
+    /// Reads what is there, once. False if the other process is gone. Errors if it cannot be heard.
+    pub fn read(&mut self) -> io::Result<bool> {
+        let mut chunk = [0; 16 << 10];
+        loop {
+            match self.stream.read(&mut chunk) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+                Ok(count) => {
+                    self.unread.extend_from_slice(&chunk[..count]);
+                    return Ok(count > 0);
+                }
+            }
+        }
+    }
+
+    /// Reads all that has come, without waiting for more. False if the other process is gone. Errors if it cannot be heard.
+    pub fn hear(&mut self) -> io::Result<bool> {
+        loop {
+            match self.read() {
+                Ok(true) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                end => return end,
+            }
+        }
+    }
+
+    /// Takes the first whole line, without its end, off what was read.
+    pub fn line(&mut self) -> Option<Vec<u8>> {
+        // Unlike a search by position this one is fast in an unoptimised program too.
+        if !self.unread.contains(&b'\n') {
+            return None;
+        }
+        let end = self.unread.iter().position(|&byte| byte == b'\n')?;
+        let mut line: Vec<u8> = self.unread.drain(..=end).collect();
+        line.pop();
+        Some(line)
+    }
+
+    /// Waits for a line; what there is of it where the other process is gone. Errors if it cannot be heard, or has no end.
+    pub fn wait_for_line(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(line) = self.line() {
+                return Ok(line);
+            }
+            if self.unread.len() > LINE_MAX {
+                return Err(io::Error::other("a line without an end"));
+            }
+            if !self.read()? {
+                return Ok(std::mem::take(&mut self.unread));
+            }
+        }
+    }
+}
+
+impl From<Wire> for OwnedFd {
+    fn from(wire: Wire) -> Self {
+        wire.stream.into()
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
