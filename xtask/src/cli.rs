@@ -131,24 +131,10 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "PATH", help_heading = "Output")]
     pub key: Option<PathBuf>,
     /// human (text on stderr), json (one event a line on stdout)
-    #[arg(
-        long,
-        value_enum,
-        value_name = "F",
-        default_value = "human",
-        hide_possible_values = true,
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "F", default_value = "human", hide_possible_values = true, help_heading = "Output")]
     pub message_format: FormatArg,
     /// auto, always, never
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHEN",
-        default_value = "auto",
-        hide_possible_values = true,
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "WHEN", default_value = "auto", hide_possible_values = true, help_heading = "Output")]
     pub color: ColorArg,
     /// Also write JUnit XML there
     #[arg(long, value_name = "PATH", help_heading = "Output")]
@@ -165,7 +151,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub check_outer: Vec<PathBuf>,
     /// human, json
-    #[arg(long, value_enum, value_name = "F", default_value = "human", hide_possible_values = true)]
+    #[arg(long, value_name = "F", default_value = "human", hide_possible_values = true)]
     pub message_format: FormatArg,
     /// The suite file
     #[arg(long, value_name = "PATH", default_value = "ci/suite.toml")]
@@ -222,7 +208,7 @@ pub struct CheckReceiptArgs {
     #[arg(long, value_name = "PATH", default_value = "ci/suite.toml")]
     pub suite: String,
     /// human, json
-    #[arg(long, value_enum, value_name = "F", default_value = "human", hide_possible_values = true)]
+    #[arg(long, value_name = "F", default_value = "human", hide_possible_values = true)]
     pub message_format: FormatArg,
 }
 
@@ -255,7 +241,7 @@ pub struct LockStatusArgs {
     #[arg(long)]
     pub check: bool,
     /// human, json
-    #[arg(long, value_enum, value_name = "F", default_value = "human", hide_possible_values = true)]
+    #[arg(long, value_name = "F", default_value = "human", hide_possible_values = true)]
     pub message_format: FormatArg,
 }
 
@@ -272,7 +258,7 @@ pub enum ScopeArg {
 #[derive(Debug, Args)]
 pub struct LockRunArgs {
     /// Which lock to hold: workstation (the machine), worktree (this folder)
-    #[arg(long, value_enum, value_name = "SCOPE", default_value = "workstation", hide_possible_values = true)]
+    #[arg(long, value_name = "SCOPE", default_value = "workstation", hide_possible_values = true)]
     pub scope: ScopeArg,
     /// How long to wait for it; 0s is one try
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]

@@ -24,7 +24,7 @@ impl std::error::Error for BadName {}
 
 /// The name of a task, a profile, a mutex or a service: also a safe file name. `parse` is the only door.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "String")]
 pub struct Name(String);
 
 /// The name of a task.
@@ -56,12 +56,6 @@ impl TryFrom<String> for Name {
     }
 }
 
-impl From<Name> for String {
-    fn from(name: Name) -> Self {
-        name.0
-    }
-}
-
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
@@ -71,7 +65,7 @@ impl fmt::Display for Name {
 /// The identity of one run, `r-20261130-140210-7c1e09ab`: the UTC second it was asked for and 32 random bits. It names
 /// the receipt and the log folder, and marks the processes of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "String")]
 pub struct RunId(String);
 
 impl RunId {
@@ -103,12 +97,6 @@ impl TryFrom<String> for RunId {
     type Error = BadName;
     fn try_from(text: String) -> Result<Self, BadName> {
         Self::parse(&text)
-    }
-}
-
-impl From<RunId> for String {
-    fn from(run: RunId) -> Self {
-        run.0
     }
 }
 

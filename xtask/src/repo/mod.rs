@@ -113,9 +113,12 @@ impl Repo {
     /// Which of these paths, relative to the root, git tracks. Errors where git does not answer.
     pub fn tracked(&self, paths: &[&str]) -> anyhow::Result<Vec<String>> {
         let list = ["--literal-pathspecs", "ls-files", "-z", "--"];
-        let out = self.git(&[&list[..], paths].concat())?;
-        let names = out.split(|&b| b == 0).filter(|name| !name.is_empty());
-        Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+        self.names(&[&list[..], paths].concat())
+    }
+
+    /// A short question whose answer is names with a zero behind each, as `-z` has it. Errors as `git`.
+    pub fn names(&self, args: &[&str]) -> anyhow::Result<Vec<String>> {
+        Ok(parts(&self.git(args)?).map(|name| String::from_utf8_lossy(name).into_owned()).collect())
     }
 
     /// Whether `old` is `new` or one of its ancestors, and how many commits `new` is ahead.
@@ -160,6 +163,11 @@ impl Repo {
         }
         Ok(out.stdout)
     }
+}
+
+// What stands between the zeroes of an answer.
+fn parts(out: &[u8]) -> impl Iterator<Item = &[u8]> {
+    out.split(|&byte| byte == 0).filter(|part| !part.is_empty())
 }
 
 // git by its absolute path: for a bare name std forks this process, which takes as long as git's answer.

@@ -19,29 +19,20 @@ use duct::cmd;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::Repo;
+use super::{Repo, parts};
 use crate::sys;
 use crate::time::Moment;
 
 // What the configuration may not decide. Hooks are off because writing an index calls one.
-const CONFIG: [&str; 18] = [
-    "-c",
+const CONFIG: [&str; 9] = [
     "core.fileMode=true",
-    "-c",
     "core.fsmonitor=false",
-    "-c",
     "core.untrackedCache=false",
-    "-c",
     "core.splitIndex=false",
-    "-c",
     "core.hooksPath=/dev/null",
-    "-c",
     "core.attributesFile=/dev/null",
-    "-c",
     "core.safecrlf=false",
-    "-c",
     "core.autocrlf=false",
-    "-c",
     "core.ignoreCase=false",
 ];
 
@@ -195,7 +186,7 @@ impl Repo {
                 }
                 None => git.run(&["ls-files", "-z"], Vec::new(), Index::Own)?,
             };
-            uncommitted.extend(differing.split(|&b| b == 0).filter(|path| !path.is_empty()).map(text));
+            uncommitted.extend(parts(&differing).map(text));
             if uncommitted.is_empty() {
                 uncommitted.push("(the tree)".to_owned());
             }
@@ -305,7 +296,6 @@ impl Seen {
 
 // `TAG MODE ID STAGE\tPATH` for tracked files, `? PATH` for others, each ended by a zero.
 fn parse_list(out: &[u8]) -> anyhow::Result<Vec<Listed>> {
-    let entries = out.split(|&b| b == 0).filter(|entry| !entry.is_empty());
     let parse = |entry: &[u8]| {
         if let Some(path) = entry.strip_prefix(b"? ") {
             return Some(Listed { path: path.to_vec(), tracked: None });
@@ -316,7 +306,7 @@ fn parse_list(out: &[u8]) -> anyhow::Result<Vec<Listed>> {
         let tracked = Some((words.next()?.to_owned(), words.next()?.to_owned()));
         Some(Listed { path: entry[tab + 1..].to_vec(), tracked })
     };
-    entries.map(|entry| parse(entry).with_context(|| format!("git ls-files printed {:?}", text(entry)))).collect()
+    parts(out).map(|entry| parse(entry).with_context(|| format!("git ls-files printed {:?}", text(entry)))).collect()
 }
 
 fn mode_differs(mode: &str, metadata: &Metadata) -> bool {
@@ -388,7 +378,8 @@ impl<'a> Git<'a> {
             env.push(("GIT_OBJECT_DIRECTORY".into(), self.scratch.join("objects").into()));
             env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".into(), quoted(&self.repo.git.objects)));
         }
-        let call = cmd(&self.repo.program, CONFIG.iter().chain(args)).dir(&self.repo.root).full_env(env);
+        let config = CONFIG.iter().flat_map(|setting| ["-c", setting]);
+        let call = cmd(&self.repo.program, config.chain(args.iter().copied())).dir(&self.repo.root).full_env(env);
         let call = call.stdin_bytes(stdin).stdout_capture().stderr_capture().unchecked().before_spawn(|command| {
             std::os::unix::process::CommandExt::process_group(command, 0);
             Ok(())

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use super::{Repo, SnapshotError};
+use super::{Repo, SnapshotError, parts};
 use crate::time::Moment;
 
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
@@ -72,7 +72,7 @@ impl Repo {
     fn filtered(&self) -> anyhow::Result<Vec<String>> {
         let listed = self.ask(&["config", "-z", "--get-regexp", r"^filter\..*\.(clean|process)$"], b"", &[0, 1])?;
         let mut filters = BTreeSet::new();
-        for entry in listed.split(|&b| b == 0).map(String::from_utf8_lossy) {
+        for entry in parts(&listed).map(String::from_utf8_lossy) {
             let Some((key, value)) = entry.split_once('\n').filter(|(_, value)| !value.is_empty()) else { continue };
             let name = key.strip_prefix("filter.").and_then(|key| key.rsplit_once('.')).map_or(key, |(name, _)| name);
             if name != "lfs" || !LFS_FILTERS.contains(&value) {
@@ -123,15 +123,13 @@ impl Repo {
     // Those that are checked out.
     fn submodules(&self) -> anyhow::Result<Vec<(PathBuf, Self)>> {
         let listed = self.git(&["ls-files", "-z", "--stage"])?;
-        let gitlinks = listed.split(|&b| b == 0).filter(|entry| entry.starts_with(b"160000 "));
+        let gitlinks = parts(&listed).filter(|entry| entry.starts_with(b"160000 "));
         let path = |entry: &[u8]| Some(entry[entry.iter().position(|&b| b == b'\t')? + 1..].to_vec());
         let paths = gitlinks.filter_map(path).map(|path| PathBuf::from(OsStr::from_bytes(&path)));
         Ok(paths.filter_map(|path| Some((path.clone(), self.submodule(&path)?))).collect())
     }
 
     fn paths(&self, args: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
-        let out = self.git(args)?;
-        let paths = out.split(|&b| b == 0).filter(|path| !path.is_empty());
-        Ok(paths.map(|path| OsStr::from_bytes(path).into()).collect())
+        Ok(parts(&self.git(args)?).map(|path| OsStr::from_bytes(path).into()).collect())
     }
 }

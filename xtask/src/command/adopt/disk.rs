@@ -83,7 +83,7 @@ fn edited(repo: &Repo, paths: &[&String]) -> anyhow::Result<Vec<String>> {
         .into_iter()
         .chain(there.iter().map(|path| path.as_str()))
         .collect();
-    let staged = names(&repo.git(&args)?);
+    let staged = repo.names(&args)?;
     let ids: BTreeMap<&str, &str> = staged
         .iter()
         .filter_map(|entry| {
@@ -114,7 +114,7 @@ pub(super) fn kept_by_git(repo: &Repo, clone: &Path, changes: &Changes) -> anyho
     let mut args: Vec<&str> = list.iter().flat_map(|list| ["-c", list]).collect();
     args.extend(["ls-files", "-z", "--others", "--ignored", "--exclude-standard"]);
     args.extend(own.as_deref());
-    let ignored = names(&Repo::find(clone)?.git(&args)?);
+    let ignored = Repo::find(clone)?.names(&args)?;
     let ignored: Vec<String> = ignored.into_iter().filter(|path| changes.contains_key(path)).collect();
     ensure!(
         ignored.is_empty(),
@@ -146,8 +146,8 @@ pub(super) fn write(root: &Path, changes: &Changes) -> anyhow::Result<()> {
 
 /// Refuses uncommitted changes below these folders, or anywhere.
 pub(super) fn clean(repo: &Repo, below: &[&str], advice: &str) -> anyhow::Result<()> {
-    let status = repo.git(&[&["status", "--porcelain", "-z", "--untracked-files=all", "--"], below].concat())?;
-    let changed: Vec<String> = names(&status).iter().map(|entry| entry.get(3..).unwrap_or(entry).to_owned()).collect();
+    let status = repo.names(&[&["status", "--porcelain", "-z", "--untracked-files=all", "--"], below].concat())?;
+    let changed: Vec<String> = status.iter().map(|entry| entry.get(3..).unwrap_or(entry).to_owned()).collect();
     let root = repo.root.display();
     ensure!(changed.is_empty(), "{root} has uncommitted changes ({}): {advice}", few(&changed));
     Ok(())
@@ -155,7 +155,7 @@ pub(super) fn clean(repo: &Repo, below: &[&str], advice: &str) -> anyhow::Result
 
 /// The paths that git tracks.
 pub(super) fn tracked(repo: &Repo) -> anyhow::Result<BTreeSet<String>> {
-    Ok(names(&repo.git(&["ls-files", "-z"])?).into_iter().collect())
+    Ok(repo.names(&["ls-files", "-z"])?.into_iter().collect())
 }
 
 /// The bytes of a file.
@@ -167,9 +167,4 @@ pub(super) fn read(root: &Path, path: &str) -> anyhow::Result<Vec<u8>> {
 pub(super) fn few(paths: &[String]) -> String {
     let more = if paths.len() > 5 { format!(" and {} more", paths.len() - 5) } else { String::new() };
     paths.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ") + &more
-}
-
-fn names(bytes: &[u8]) -> Vec<String> {
-    let parts = bytes.split(|&byte| byte == 0).filter(|name| !name.is_empty());
-    parts.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
