@@ -233,7 +233,7 @@ impl Keeper {
     // another user's may live for ever and is named alone.
     fn outwait(&self, survivors: &[Survivor], note: &mut dyn FnMut(&str), trouble: &mut Vec<String>) {
         trouble.extend(survivors.iter().map(Survivor::to_string));
-        for survivor in survivors.iter().filter(|survivor| !survivor.foreign) {
+        for survivor in survivors.iter().filter(|survivor| !survivor.of_another_user) {
             note(&format!("{survivor}; the lock is held while it lives"));
             while survivor.lives() {
                 let _ = self.wakeups.borrow_mut().wait(Some(sys::now() + LOOK), &[]);

@@ -12,7 +12,7 @@ use super::gate::{self, Candidate, RECEIPT, SIGNATURE, SUMS, Terms, Trusted, sum
 use super::{relative, say};
 use crate::clean;
 use crate::name::Caller;
-use crate::receipt::rules::{Gate, Reason, Seal, judge};
+use crate::receipt::rules::{Gate, Refusal, Seal, judge};
 use crate::receipt::signers::RELEASE_NAMESPACE;
 use crate::receipt::statement::Receipt;
 use crate::repo::Repo;
@@ -210,11 +210,11 @@ struct Answer<'a> {
     commit: Option<&'a str>,
     signed_by: Option<String>,
     signers: Option<&'a str>,
-    reasons: &'a [Reason],
+    reasons: &'a [Refusal],
     altered: &'a [String],
 }
 
-fn answer(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Reason]) {
+fn answer(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Refusal]) {
     let answer = Answer {
         schema: SCHEMA,
         accepted: reasons.is_empty(),
@@ -231,7 +231,7 @@ fn answer(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Reason]) {
 }
 
 /// What the gate says, for people.
-pub fn words(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Reason]) -> String {
+pub fn words(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Refusal]) -> String {
     let line = |text: &str| clean::line(text.as_bytes(), LINE);
     let from = |seal: &Seal| match seal.signed_by() {
         Some(who) => format!("signed by {who}, signers from {}", trusted.signers.name),
@@ -272,7 +272,7 @@ pub fn words(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Reason]
 }
 
 // What holds, in a few words each; nothing that a rule refused.
-fn fine(receipt: &Receipt, gate: &Gate, reasons: &[Reason]) -> Vec<String> {
+fn fine(receipt: &Receipt, gate: &Gate, reasons: &[Refusal]) -> Vec<String> {
     let predicate = &receipt.predicate;
     let refused = |codes: &[&str]| reasons.iter().any(|reason| codes.contains(&reason.code));
     let (count, limits) = (predicate.tasks.len(), &predicate.limits);

@@ -8,7 +8,7 @@ use anyhow::bail;
 use super::gate::{self, REVOKED, SIGNERS, Trusted};
 use super::verify::Written;
 use crate::name::{Caller, RunId};
-use crate::receipt::rules::{Reason, Seal, judge_seal};
+use crate::receipt::rules::{Refusal, Seal, judge_seal};
 use crate::receipt::signers::{RECEIPT_NAMESPACE, RELEASE_NAMESPACE};
 use crate::time::Moment;
 use crate::{archive, seal, sys};
@@ -89,7 +89,7 @@ impl Signing {
     }
 
     // By the public path that anybody takes.
-    fn judged(&self, bytes: &[u8], signature: &[u8]) -> anyhow::Result<(Seal, Vec<Reason>)> {
+    fn judged(&self, bytes: &[u8], signature: &[u8]) -> anyhow::Result<(Seal, Vec<Refusal>)> {
         let now_ms = sys::clocks().wall_ms;
         let seal = gate::judge_signature(&Ok(bytes.to_vec()), &Ok(signature.to_vec()), &self.trusted, now_ms)?;
         let reasons = judge_seal(&seal);

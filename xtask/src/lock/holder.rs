@@ -227,7 +227,7 @@ pub(super) fn here() -> Claim {
     let named = [field("ID"), field("VERSION_ID")].into_iter().flatten().collect::<Vec<_>>().join(" ");
     let distribution = std::env::var("WSL_DISTRO_NAME").ok().unwrap_or(named);
     Claim {
-        user: Some(super::stranger::user(nix::unistd::geteuid().as_raw())),
+        user: Some(super::sockets::user(nix::unistd::geteuid().as_raw())),
         distribution: Some(distribution).filter(|name| !name.is_empty()),
         pid: Some(u64::from(std::process::id())),
         pid_namespace: sys::namespace("pid"),

@@ -9,8 +9,8 @@ pub mod holder;
 pub mod inside;
 pub mod news;
 pub mod port;
+pub mod sockets;
 pub mod status;
-pub mod stranger;
 pub mod wait;
 mod waiter;
 
@@ -27,7 +27,7 @@ use crate::verdict::{Exit, Stop};
 use banner::{Asking, Claim};
 pub use holder::HeldLock;
 pub use port::Ports;
-use wait::{Failure, News, Step, Stranger, Wait};
+use wait::{Failure, Foreign, News, Step, Wait};
 use waiter::Hands;
 pub use waiter::StopAsked;
 
@@ -213,7 +213,7 @@ pub fn acquire(
     .trimmed();
     let scope_text = scope.to_string();
     let folder = claim.folder.clone().unwrap_or_default();
-    let scene = |now: Clocks| news::Scene {
+    let waiter = |now: Clocks| news::Waiter {
         scope: &scope_text,
         port,
         folder: &folder,
@@ -233,9 +233,9 @@ pub fn acquire(
         let (next, news) = wait.on(sys::now(), (patience.stop.which)(), seen);
         if let Some(news) = news {
             let now = sys::clocks();
-            let (scope, text) = (scope.to_string(), news::lines(&news, &scene(now)));
+            let (scope, text) = (scope.to_string(), news::lines(&news, &waiter(now)));
             let (note, holder) = match news {
-                News::Held { claim, .. } => (news::note(&claim, &scene(now)), Some(claim)),
+                News::Held { claim, .. } => (news::note(&claim, &waiter(now)), Some(claim)),
                 News::NotAccepted | News::NoAnswer(_) => (None, None),
             };
             tell(Event::Queued { scope, port, holder, note, text, waited: now.monotonic.since(began), budget });
@@ -256,41 +256,41 @@ pub fn acquire(
     Err(match failure {
         Failure::Cancelled(stop) => NotHeld::Cancelled(stop),
         Failure::Spent => {
-            let mut text = news::spent(&scene(now), wait.holder(), &wait.behind(now.monotonic));
+            let mut text = news::spent(&waiter(now), wait.holder(), &wait.behind(now.monotonic));
             // Where nobody has said who it is, the kernel may know.
             let nobody = wait.holder().is_none();
             text.extend(listener(port).filter(|_| nobody).into_iter().flatten());
             NotHeld::BudgetSpent { text }
         }
         Failure::Nested(run) => NotHeld::Nested { scope, run, who: wait.holder().map(news::who).unwrap_or_default() },
-        Failure::Stranger(how) => NotHeld::Foreign { text: foreign(scope, port, &how) },
+        Failure::Foreign(how) => NotHeld::Foreign { text: foreign(scope, port, &how) },
     })
 }
 
 // Who listens on the port, as far as it can be seen from here.
 fn listener(port: u16) -> Option<Vec<String>> {
-    let found = stranger::listener(port)?;
-    let mut text = vec![format!("listener  {} on {}", stranger::names(&found.owners, found.uid), found.local)];
+    let found = sockets::listener(port)?;
+    let mut text = vec![format!("listener  {} on {}", sockets::names(&found.owners, found.uid), found.local)];
     if found.owners.is_empty() {
         text.push(format!("find it   in that distribution, or as that user: ss -ltnp 'sport = :{port}'"));
     }
     Some(text)
 }
 
-// Who the stranger is, as far as it can be seen from here, and what to do.
-fn foreign(scope: Scope, port: u16, how: &Stranger) -> Vec<String> {
-    let what = if matches!(how, Stranger::NotListening) { "what has it" } else { "what listens there" };
+// Who it is that is no holder, as far as it can be seen from here, and what to do.
+fn foreign(scope: Scope, port: u16, how: &Foreign) -> Vec<String> {
+    let what = if matches!(how, Foreign::NotListening) { "what has it" } else { "what listens there" };
     let mut text = vec![format!("127.0.0.1:{port} is the {scope} lock's port, and {what} is not xtask")];
     text.push(match how {
-        Stranger::Said(said) => format!("heard     {said:?}"),
-        Stranger::HangsUp => "heard     nothing: it takes connections and ends them".to_owned(),
-        Stranger::Silent => "heard     nothing for 2s, twice, on accepted connections".to_owned(),
-        Stranger::Elsewhere => "heard     nothing for 2s, twice".to_owned(),
-        Stranger::NotListening => format!("seen      for 2s: {}", stranger::taken_by(port)),
+        Foreign::Said(said) => format!("heard     {said:?}"),
+        Foreign::HangsUp => "heard     nothing: it takes connections and ends them".to_owned(),
+        Foreign::Silent => "heard     nothing for 2s, twice, on accepted connections".to_owned(),
+        Foreign::Elsewhere => "heard     nothing for 2s, twice".to_owned(),
+        Foreign::NotListening => format!("seen      for 2s: {}", sockets::taken_by(port)),
     });
     let none = "listener  none is visible in this system: where WSL mirrors the network of Windows, it is a program of Windows";
     match how {
-        Stranger::NotListening => {}
+        Foreign::NotListening => {}
         _ => text.extend(listener(port).unwrap_or_else(|| vec![none.to_owned()])),
     }
     text.push("nothing   was run; without the lock two runs could share this machine".to_owned());

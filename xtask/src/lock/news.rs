@@ -9,9 +9,9 @@ use crate::lock::banner::Claim;
 use crate::lock::wait::News;
 use crate::time::{Human, utc_when};
 
-/// What the lines need to know of the wait beside the news.
+/// Who waits, and for how long still.
 #[derive(Debug, Clone)]
-pub struct Scene<'a> {
+pub struct Waiter<'a> {
     /// `workstation` or `worktree`.
     pub scope: &'a str,
     /// The port.
@@ -29,17 +29,17 @@ pub struct Scene<'a> {
 }
 
 /// The lines of one piece of news. The first stands for itself.
-pub fn lines(news: &News, scene: &Scene) -> Vec<String> {
-    let Scene { scope, port, .. } = scene;
-    let budget = format!("waited {} of {}", Human(whole(scene.waited)), Human(scene.budget));
+pub fn lines(news: &News, waiter: &Waiter) -> Vec<String> {
+    let Waiter { scope, port, .. } = waiter;
+    let budget = format!("waited {} of {}", Human(whole(waiter.waited)), Human(waiter.budget));
     match news {
         News::Held { claim, again } => {
             let by = if *again { " by the same".to_owned() } else { by(claim) };
-            let (since, progress, until) = (since(claim, scene.wall_ms), progress(claim), until(claim, scene));
+            let (since, progress, until) = (since(claim, waiter.wall_ms), progress(claim), until(claim, waiter));
             let mut lines = vec![format!("{scope} lock 127.0.0.1:{port} is held{since}{by}{progress}{until}")];
-            lines.extend(ahead(claim, scene.wall_ms).filter(|_| !again));
-            lines.extend(note(claim, scene));
-            lines.push(format!("{budget}, ends {}", utc_when(scene.end_ms, scene.wall_ms)));
+            lines.extend(ahead(claim, waiter.wall_ms).filter(|_| !again));
+            lines.extend(note(claim, waiter));
+            lines.push(format!("{budget}, ends {}", utc_when(waiter.end_ms, waiter.wall_ms)));
             lines
         }
         News::NotAccepted => vec![
@@ -84,8 +84,8 @@ pub fn by(claim: &Claim) -> String {
 }
 
 /// Why one waits for a holder that says it holds another lock: its folder shares the port, or its ports are set otherwise.
-pub fn note(claim: &Claim, scene: &Scene) -> Option<String> {
-    let Scene { scope, port, folder, .. } = scene;
+pub fn note(claim: &Claim, waiter: &Waiter) -> Option<String> {
+    let Waiter { scope, port, folder, .. } = waiter;
     let other = claim.folder.as_deref().filter(|other| *scope == "worktree" && other != folder);
     elsewhere(claim, scope).or_else(|| {
         let other = other?;
@@ -130,27 +130,27 @@ pub fn ahead(claim: &Claim, now_ms: u64) -> Option<String> {
     Some(format!("{waiting} more {verb} for it{}", since.unwrap_or_default()))
 }
 
-fn until(claim: &Claim, scene: &Scene) -> String {
-    let free = free(claim, scene.wall_ms);
+fn until(claim: &Claim, waiter: &Waiter) -> String {
+    let free = free(claim, waiter.wall_ms);
     match claim.free_at_ms {
-        Some(at) if at > scene.end_ms => {
-            format!("{free}, which is after your budget ends at {}", utc_when(scene.end_ms, scene.wall_ms))
+        Some(at) if at > waiter.end_ms => {
+            format!("{free}, which is after your budget ends at {}", utc_when(waiter.end_ms, waiter.wall_ms))
         }
         _ => free,
     }
 }
 
 /// The lines after a wait whose budget is spent. `behind` are the holders that were waited for and how long.
-pub fn spent(scene: &Scene, holder: Option<&Claim>, behind: &[(&Claim, Duration)]) -> Vec<String> {
-    let Scene { scope, port, .. } = scene;
-    let mut lines = vec![if scene.budget.is_zero() {
+pub fn spent(waiter: &Waiter, holder: Option<&Claim>, behind: &[(&Claim, Duration)]) -> Vec<String> {
+    let Waiter { scope, port, .. } = waiter;
+    let mut lines = vec![if waiter.budget.is_zero() {
         format!("the {scope} lock 127.0.0.1:{port} is taken, and a budget of 0s is one try; nothing was run")
     } else {
-        format!("the {scope} lock 127.0.0.1:{port} did not come free within {}; nothing was run", Human(scene.budget))
+        format!("the {scope} lock 127.0.0.1:{port} did not come free within {}; nothing was run", Human(waiter.budget))
     }];
     if let Some(claim) = holder {
         let who = Some(who(claim)).filter(|who| !who.is_empty()).unwrap_or_else(|| "says nothing of itself".to_owned());
-        lines.push(format!("holder    {who}{}{}", since(claim, scene.wall_ms), free(claim, scene.wall_ms)));
+        lines.push(format!("holder    {who}{}{}", since(claim, waiter.wall_ms), free(claim, waiter.wall_ms)));
         lines.extend(elsewhere(claim, scope).map(|note| format!("note      {note}")));
     }
     if behind.len() > 1 {

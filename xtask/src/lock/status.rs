@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use serde::Serialize;
 
 use crate::lock::banner::Claim;
-use crate::lock::stranger::{self, Listener};
+use crate::lock::sockets::{self, Listener};
 use crate::lock::wait::{Failure, LOOK, News, Step, Wait};
 use crate::lock::waiter::{Hands, StopAsked};
 use crate::lock::{Scope, news};
@@ -77,7 +77,7 @@ pub fn look(scope: Scope, port: u16) -> io::Result<State> {
             (_, Some(News::Held { claim, .. })) => return Ok(State::Held { holder: claim }),
             (_, Some(News::NotAccepted)) => return Ok(unanswered("it takes no connection now", port)),
             (_, Some(News::NoAnswer(why))) => return Ok(unanswered(&why, port)),
-            (Step::Fail(Failure::Stranger(how)), _) => {
+            (Step::Fail(Failure::Foreign(how)), _) => {
                 return Ok(State::Foreign { text: super::foreign(scope, port, &how) });
             }
             (Step::Fail(_), _) => return Ok(unanswered("it says nothing", port)),
@@ -89,9 +89,9 @@ pub fn look(scope: Scope, port: u16) -> io::Result<State> {
 // A stopped holder, a run whose keeper is gone, or a program that never accepts: whoever it is, it has a pid.
 fn unanswered(why: &str, port: u16) -> State {
     let mut text = Vec::new();
-    if let Some(Listener { local, uid, owners }) = stranger::listener(port) {
+    if let Some(Listener { local, uid, owners }) = sockets::listener(port) {
         if owners.is_empty() {
-            text.push(format!("listener {} on {local}", stranger::names(&owners, uid)));
+            text.push(format!("listener {} on {local}", sockets::names(&owners, uid)));
             text.push(format!("find it  in that distribution, or as that user: ss -ltnp 'sport = :{port}'"));
         }
         for owner in &owners {

@@ -1,6 +1,6 @@
 //! The wait as a pure decision: what was seen at `now` goes in, what to do next comes out. No socket, no clock.
 //!
-//! It owns every rule of waiting: who counts as a holder, who as a stranger, when to look again, when the budget is
+//! It owns every rule of waiting: who counts as a holder, who is foreign, when to look again, when the budget is
 //! spent, and the second look after winning.
 
 use std::time::Duration;
@@ -14,12 +14,12 @@ pub const HEARTBEAT: Duration = Duration::from_secs(30);
 /// How often a waiter that is connected tries the port all the same: a hang-up can be lost where a child of the holder
 /// inherited the connection. Nothing of ours lets that happen, and these tries are most of what waiting costs.
 const RETRY: Duration = Duration::from_secs(15);
-/// How long a stranger may stay silent or reset connections, or a port bound without a listener.
+/// How long whoever is foreign may stay silent or reset connections, or a port bound without a listener.
 pub const SILENCE: Duration = Duration::from_secs(2);
 /// The limit of a connect; only a full backlog needs it.
 const CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
-// Looks that a verdict on a stranger takes beside the time: a waiter that was starved itself has seen the time pass, but
+// Looks that it takes beside the time to call somebody foreign: a waiter that was starved itself has seen the time pass, but
 // nothing else.
 const REFUSALS: u32 = 8;
 const SILENCES: u32 = 2;
@@ -108,12 +108,12 @@ pub enum Failure {
     /// The holder is the very run that this call is a part of: it would wait for itself.
     Nested(String),
     /// Whoever has the port is not xtask.
-    Stranger(Stranger),
+    Foreign(Foreign),
 }
 
-/// How a stranger gave itself away.
+/// How something that is not xtask gave itself away.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stranger {
+pub enum Foreign {
     /// It said this.
     Said(String),
     /// It takes connections and ends them without a word.
@@ -157,7 +157,7 @@ pub struct Wait {
     holder: Option<Claim>,
     looked: bool,
     look_end: Option<Moment>,
-    // Against strangers.
+    // Against what is foreign.
     refused_since: Option<Moment>,
     refusals: u32,
     silences: u32,
@@ -233,7 +233,7 @@ impl Wait {
                 (Step::Hear(self.cut(now, SILENCE)), None)
             }
             Seen::Banner(claim) => self.banner(now, *claim),
-            Seen::Bytes(text) => (Step::Fail(Failure::Stranger(Stranger::Said(text))), None),
+            Seen::Bytes(text) => (Step::Fail(Failure::Foreign(Foreign::Said(text))), None),
             Seen::HungUp { reset } => (self.hung_up(now, reset), None),
             Seen::Refused => (self.refused(now), None),
             Seen::NoAnswer(why) => self.no_answer(now, why),
@@ -286,7 +286,7 @@ impl Wait {
             self.resets += 1;
             self.closes += u32::from(!reset);
             if self.closes >= CLOSES || (self.resets >= RESETS && now.since(since) >= SILENCE) {
-                return Step::Fail(Failure::Stranger(Stranger::HangsUp));
+                return Step::Fail(Failure::Foreign(Foreign::HangsUp));
             }
         }
         if self.is_spent(now) {
@@ -307,7 +307,7 @@ impl Wait {
         let since = *self.refused_since.get_or_insert(now);
         self.refusals += 1;
         if now.since(since) >= SILENCE && self.refusals >= REFUSALS {
-            return Step::Fail(Failure::Stranger(Stranger::NotListening));
+            return Step::Fail(Failure::Foreign(Foreign::NotListening));
         }
         if self.is_spent(now) {
             return Step::Fail(Failure::Spent);
@@ -338,8 +338,8 @@ impl Wait {
                     self.silences += 1;
                     if self.silences >= SILENCES {
                         let elsewhere = accepted == Accepted::Nowhere;
-                        let how = if elsewhere { Stranger::Elsewhere } else { Stranger::Silent };
-                        return (Step::Fail(Failure::Stranger(how)), None);
+                        let how = if elsewhere { Foreign::Elsewhere } else { Foreign::Silent };
+                        return (Step::Fail(Failure::Foreign(how)), None);
                     }
                     self.connected = None;
                 }

@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 use crate::clean::visible;
 use crate::lock::banner::{Asking, BANNER_MAX, Claim, PREFIX};
 use crate::lock::port::{self, address};
-use crate::lock::stranger;
+use crate::lock::sockets;
 use crate::lock::wait::{Accepted, Seen, Step};
 use crate::sys;
 use crate::time::Moment;
@@ -207,7 +207,7 @@ impl Line {
     }
 
     fn quiet(&self) -> Seen {
-        Seen::Quiet(if self.greeted { Accepted::Yes } else { stranger::accepted(self.port, self.mine) })
+        Seen::Quiet(if self.greeted { Accepted::Yes } else { sockets::accepted(self.port, self.mine) })
     }
 }
 

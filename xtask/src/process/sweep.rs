@@ -14,7 +14,7 @@ use crate::time::Moment;
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long one that this user may not signal may take to end by itself.
-const FOREIGN_PATIENCE: Duration = Duration::from_millis(500);
+const OTHERS_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How many looks in a row must find nothing.
 const QUIET: u32 = 2;
@@ -32,7 +32,7 @@ pub struct Survivor {
     /// What it runs.
     pub command: String,
     /// Whether this user may not signal it; else it is in the hands of the kernel.
-    pub foreign: bool,
+    pub of_another_user: bool,
 }
 
 impl Survivor {
@@ -44,7 +44,7 @@ impl Survivor {
 
 impl std::fmt::Display for Survivor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let why = if self.foreign { "belongs to another user" } else { "does not die of SIGKILL" };
+        let why = if self.of_another_user { "belongs to another user" } else { "does not die of SIGKILL" };
         write!(f, "process {} ({}) {why}", self.pid, self.command)
     }
 }
@@ -66,22 +66,23 @@ impl Condemned {
     /// Sends SIGKILL. True if this one was not condemned before.
     pub(super) fn kill(&mut self, process: &Process, now: Moment) -> bool {
         let same = || Process::read(process.pid).is_some_and(|now| now.identity() == process.identity());
-        let foreign = sys::kill_exactly(process.pid, same).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
+        let of_another_user =
+            sys::kill_exactly(process.pid, same).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
         let new = !self.0.contains_key(&process.identity());
-        self.0.entry(process.identity()).or_insert((now, foreign)).1 = foreign;
+        self.0.entry(process.identity()).or_insert((now, of_another_user)).1 = of_another_user;
         new
     }
 
     /// The process as a survivor, if it has had its time to die.
     pub(super) fn survivor(&self, process: &Process, now: Moment) -> Option<Survivor> {
-        let &(since, foreign) = self.0.get(&process.identity())?;
-        let patience = if foreign { FOREIGN_PATIENCE } else { PATIENCE };
+        let &(since, of_another_user) = self.0.get(&process.identity())?;
+        let patience = if of_another_user { OTHERS_PATIENCE } else { PATIENCE };
         if now.since(since) >= patience { self.living(process) } else { None }
     }
 
     fn living(&self, process: &Process) -> Option<Survivor> {
-        let &(_, foreign) = self.0.get(&process.identity())?;
-        Some(Survivor { pid: process.pid, started: process.started, command: process.command(), foreign })
+        let &(_, of_another_user) = self.0.get(&process.identity())?;
+        Some(Survivor { pid: process.pid, started: process.started, command: process.command(), of_another_user })
     }
 }
 

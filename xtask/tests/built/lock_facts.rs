@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
 
 use xtask::lock::wait::Accepted;
-use xtask::lock::{self, port, stranger};
+use xtask::lock::{self, port, sockets};
 use xtask::verdict::Exit;
 
 use crate::lock_caller::Caller;
@@ -74,9 +74,9 @@ fn a_connection_is_accepted_when_the_kernels_table_says_so() {
     let listener = TcpListener::bind(port::address(ports.first)).expect("free");
     let client = connect(ports.first);
     let mine = client.local_addr().expect("a port").port();
-    assert_eq!(stranger::accepted(ports.first, mine), Accepted::No);
+    assert_eq!(sockets::accepted(ports.first, mine), Accepted::No);
     let _theirs = listener.accept().expect("a connection");
-    assert_eq!(stranger::accepted(ports.first, mine), Accepted::Yes);
+    assert_eq!(sockets::accepted(ports.first, mine), Accepted::Yes);
 }
 
 /// A program on the port that does this with each connection, before whoever made it has its next moment: both on one CPU,
@@ -144,7 +144,7 @@ fn a_holder_that_hangs_up_before_anybody_looks_is_a_holder() {
 
 #[test]
 fn a_connection_that_is_reset_before_anybody_looks_was_no_good_bye() {
-    // A holder that dies does that to those that it has not accepted; it takes more than two to call it a stranger.
+    // A holder that dies does that to those that it has not accepted; it takes more than two to call it foreign.
     let ports = Ports::take(1);
     let listener = TcpListener::bind(port::address(ports.first)).expect("free");
     let count = AtomicU32::new(0);
@@ -156,7 +156,7 @@ fn a_connection_that_is_reset_before_anybody_looks_was_no_good_bye() {
     let Some(refused) = before_anybody_looks(&listener, resets, waits) else {
         return skipped("a_connection_that_is_reset_before_anybody_looks_was_no_good_bye", "no priority to be had");
     };
-    let refused = refused.expect_err("a stranger");
+    let refused = refused.expect_err("foreign");
     assert!(refused.to_string().contains("it takes connections and ends them"), "{refused}");
     assert!(count.load(Ordering::SeqCst) > 2, "{count:?} connections");
 }
@@ -204,7 +204,7 @@ fn in_a_network_of_one_port() {
     drop(held);
 
     // An outgoing connection has it; and the waiter's own connect, which gets that port too, reaches itself. Nobody
-    // listens there: it must not talk to itself and call the silence a stranger's.
+    // listens there: it must not talk to itself and call the silence foreign.
     let taken = outgoing().expect("the one port");
     assert_eq!(taken.local_addr().expect("an address").as_socket_ipv4().expect("an address").port(), PORT);
     let probe = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");

@@ -210,12 +210,12 @@ fn other_addresses_of_the_loopback_are_not_the_lock() {
     let ports = Ports::take(1);
     let _other = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 9), ports.first)).expect("free");
     let _six = TcpListener::bind((Ipv6Addr::LOCALHOST, ports.first)).expect("free");
-    assert_eq!(xtask::lock::stranger::listener(ports.first), None);
+    assert_eq!(xtask::lock::sockets::listener(ports.first), None);
     let _lock = Caller::new("local", Duration::ZERO).acquire(ports.first).expect("free for us");
     // Nor is one that is bound there and does not listen who keeps the port.
     let (port, socket) = (Ports::take(1).first, Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket"));
     socket.bind(&std::net::SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), port).into()).expect("free");
-    assert_eq!(xtask::lock::stranger::taken_by(port), "a program has bound it and does not listen");
+    assert_eq!(xtask::lock::sockets::taken_by(port), "a program has bound it and does not listen");
 }
 
 #[test]

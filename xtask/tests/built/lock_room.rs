@@ -8,7 +8,7 @@ use std::process::Command;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use xtask::lock::stranger;
+use xtask::lock::sockets;
 use xtask::lock::wait::Accepted;
 
 use crate::lock_client::{asks, assert_free, banner, connect, hung_up, hung_up_on, is_busy, spins};
@@ -178,7 +178,7 @@ fn a_word_that_comes_in_the_last_moment_counts() {
         holder.hear("muted");
         let first = connect(ports.first);
         let mine = first.local_addr().expect("a port").port();
-        until("the holder to be stuck with it", || stranger::accepted(ports.first, mine) == Accepted::Yes);
+        until("the holder to be stuck with it", || sockets::accepted(ports.first, mine) == Accepted::Yes);
         // As many as it takes at once; then those that wait, the longest waiting last.
         let _idle: Vec<TcpStream> = (0..63).map(|_| connect(ports.first)).collect();
         let [young, younger, old] =

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
 
-use xtask::lock::stranger;
+use xtask::lock::sockets;
 
 use crate::lock_caller::{Caller, LONG};
 use crate::lock_client::{address, assert_free, banner, connect, hung_up, is_busy};
@@ -160,7 +160,7 @@ fn a_waiter_that_goes_leaves_no_connection_behind() {
     let begun = Instant::now();
     let left = || {
         let table = std::fs::read_to_string("/proc/net/tcp").expect("the table");
-        stranger::rows(&table).into_iter().find(|row| row.remote.port() == ports.first)
+        sockets::rows(&table).into_iter().find(|row| row.remote.port() == ports.first)
     };
     // At once, but for a child that has just been forked and has a copy of it; otherwise for a minute.
     while let Some(row) = left() {
@@ -261,7 +261,7 @@ fn a_holder_stopped_after_its_banner_was_seen() {
     });
     until("the waiter to be counted", || banner(&mut connect(ports.first)).contains("\"waiting\":1"));
     holder.stop();
-    // It is stopped for longer than any silence that is allowed to a stranger.
+    // It is stopped for longer than any silence that would be foreign.
     std::thread::sleep(Duration::from_secs(6));
     holder.kill();
     let (lock, said) = waits.join().expect("no panic").expect("won");

@@ -6,7 +6,7 @@ use xtask::clean::visible;
 use xtask::event::Claim;
 use xtask::lock::Scope;
 use xtask::lock::banner::{ANSWER_MAX, Asking, BANNER_MAX, PREFIX};
-use xtask::lock::news::{Scene, lines, note, spent};
+use xtask::lock::news::{Waiter, lines, note, spent};
 use xtask::lock::status::State;
 use xtask::lock::wait::News;
 
@@ -46,7 +46,7 @@ fn holder(claim: &Claim) {
     ];
     assert!(short.into_iter().flatten().all(|text| !text.is_empty() && shown(text, 80)), "{claim:?}");
     assert!([&claim.folder, &claim.command].into_iter().flatten().all(|text| shown(text, 160)), "{claim:?}");
-    let scene = Scene {
+    let waiter = Waiter {
         scope: "worktree",
         port: 28600,
         folder: "/srv/orders",
@@ -57,9 +57,9 @@ fn holder(claim: &Claim) {
     };
     let held = |again| News::Held { claim: Box::new(claim.clone()), again };
     let behind = [(claim, Duration::from_secs(1)), (claim, Duration::MAX)];
-    let mut all: Vec<String> = [true, false].into_iter().flat_map(|again| lines(&held(again), &scene)).collect();
-    all.extend(note(claim, &scene));
-    all.extend(spent(&scene, Some(claim), &behind));
-    all.extend(State::Held { holder: Box::new(claim.clone()) }.lines(Scope::Workstation, scene.wall_ms));
+    let mut all: Vec<String> = [true, false].into_iter().flat_map(|again| lines(&held(again), &waiter)).collect();
+    all.extend(note(claim, &waiter));
+    all.extend(spent(&waiter, Some(claim), &behind));
+    all.extend(State::Held { holder: Box::new(claim.clone()) }.lines(Scope::Workstation, waiter.wall_ms));
     assert!(all.iter().all(|line| shown(line, 1200)), "{all:?}");
 }

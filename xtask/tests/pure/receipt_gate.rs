@@ -8,7 +8,7 @@ use xtask::event::TaskRecord;
 use xtask::name::{Caller, Name, RunId};
 use xtask::plan::{Machine, Plan, Selection};
 use xtask::receipt::build::{Asked, Facts, build};
-use xtask::receipt::rules::{Baseline, Gate, Reason, Seal, judge};
+use xtask::receipt::rules::{Baseline, Gate, Refusal, Seal, judge};
 use xtask::receipt::statement::{Answer, Program, Receipt};
 use xtask::record::Record;
 use xtask::suite::Suite;
@@ -114,7 +114,7 @@ fn gate(receipt: &Receipt) -> Gate {
     }
 }
 
-fn codes(reasons: &[Reason]) -> Vec<&'static str> {
+fn codes(reasons: &[Refusal]) -> Vec<&'static str> {
     reasons.iter().map(|reason| reason.code).collect()
 }
 

@@ -21,7 +21,7 @@ pub use who::{Seal, Source};
 
 /// One reason to refuse. `code` is the rule's id and stays what it is; the text is for people.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Reason {
+pub struct Refusal {
     /// The rule.
     pub code: &'static str,
     /// What is wrong, in words.
@@ -173,8 +173,8 @@ const fn rule(id: &'static str, judge: fn(&Receipt, &Gate, &mut Refusals)) -> Ru
 }
 
 /// Judges by every rule. Accepted if there is no reason.
-pub fn judge(gate: &Gate) -> Vec<Reason> {
-    let mut refusals = Refusals { rule: "", reasons: Vec::new() };
+pub fn judge(gate: &Gate) -> Vec<Refusal> {
+    let mut refusals = Refusals { rule: "", found: Vec::new() };
     for rule in RULES {
         refusals.rule = rule.id;
         match (&rule.judge, &gate.parsed, &gate.seal, gate.readable()) {
@@ -188,8 +188,8 @@ pub fn judge(gate: &Gate) -> Vec<Reason> {
 }
 
 /// Judges a signature alone, by the rules that need nothing else.
-pub fn judge_seal(seal: &Seal) -> Vec<Reason> {
-    let mut refusals = Refusals { rule: "", reasons: Vec::new() };
+pub fn judge_seal(seal: &Seal) -> Vec<Refusal> {
+    let mut refusals = Refusals { rule: "", found: Vec::new() };
     for rule in RULES {
         refusals.rule = rule.id;
         if let Judge::Seal(judge) = rule.judge {
@@ -217,25 +217,25 @@ impl Gate {
     }
 }
 
-/// Reasons as they are gathered.
+/// Refusals as they are gathered.
 struct Refusals {
     rule: &'static str,
-    reasons: Vec<Reason>,
+    found: Vec<Refusal>,
 }
 
 impl Refusals {
     // Whatever may be wrong with the rules, what cannot be read or was not confirmed (`sure`) is never accepted.
-    fn all(mut self, sure: bool) -> Vec<Reason> {
-        if self.reasons.is_empty() && !sure {
+    fn all(mut self, sure: bool) -> Vec<Refusal> {
+        if self.found.is_empty() && !sure {
             self.rule = "signature-wrong";
             self.add("the signature was not checked");
         }
-        self.reasons
+        self.found
     }
 
-    fn add(&mut self, text: impl Into<String>) -> &mut Reason {
-        self.reasons.push(Reason { code: self.rule, text: text.into(), facts: Map::new() });
-        self.reasons.last_mut().expect("just pushed")
+    fn add(&mut self, text: impl Into<String>) -> &mut Refusal {
+        self.found.push(Refusal { code: self.rule, text: text.into(), facts: Map::new() });
+        self.found.last_mut().expect("just pushed")
     }
 
     // Refuses unless both are the same.
@@ -246,7 +246,7 @@ impl Refusals {
     }
 }
 
-impl Reason {
+impl Refusal {
     fn fact(&mut self, name: &str, value: impl Into<Value>) -> &mut Self {
         self.facts.insert(name.to_owned(), value.into());
         self

@@ -115,7 +115,7 @@ pub(super) fn task_deadline(receipt: &Receipt, _: &Gate, refusals: &mut Refusals
     for task in &receipt.predicate.tasks {
         let what = format!("task {}", task.name);
         if limit(&what, task.took_ms, task.deadline_ms, "took_ms", "deadline_ms", refusals) {
-            let reason = refusals.reasons.last_mut().expect("just added");
+            let reason = refusals.found.last_mut().expect("just added");
             reason.text += &format!(", verdict {}", task.verdict);
             reason.fact("task", task.name.as_str());
         }

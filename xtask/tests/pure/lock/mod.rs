@@ -3,8 +3,8 @@
 mod banner;
 mod news;
 mod port;
-mod stranger;
+mod sockets;
 mod wait;
 mod wait_budget;
+mod wait_foreign;
 mod wait_random;
-mod wait_stranger;

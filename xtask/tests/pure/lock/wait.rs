@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use xtask::lock::banner::Claim;
-use xtask::lock::wait::{Accepted, Failure, News, Seen, Step, Stranger, Wait, next_in_line};
+use xtask::lock::wait::{Accepted, Failure, Foreign, News, Seen, Step, Wait, next_in_line};
 use xtask::time::Moment;
 use xtask::verdict::Stop;
 
@@ -47,8 +47,8 @@ fn shown(step: &Step, news: Option<&News>) -> String {
         Step::Fail(Failure::Spent) => "fail spent".to_owned(),
         Step::Fail(Failure::Cancelled(stop)) => format!("fail {stop}"),
         Step::Fail(Failure::Nested(run)) => format!("fail nested {run}"),
-        Step::Fail(Failure::Stranger(Stranger::Said(text))) => format!("fail said {text}"),
-        Step::Fail(Failure::Stranger(how)) => format!("fail {how:?}").to_lowercase(),
+        Step::Fail(Failure::Foreign(Foreign::Said(text))) => format!("fail said {text}"),
+        Step::Fail(Failure::Foreign(how)) => format!("fail {how:?}").to_lowercase(),
     };
     match news {
         None => step,

@@ -1,18 +1,18 @@
-//! Who has the port and is no holder, and who only looks like a stranger: stopped, starved, or too busy to answer.
+//! Who has the port and is no holder, and who only looks foreign: stopped, starved, or too busy to answer.
 
 use std::time::Duration;
 
-use xtask::lock::wait::{Failure, Seen, Step, Stranger, Wait};
+use xtask::lock::wait::{Failure, Foreign, Seen, Step, Wait};
 
 use super::wait::{at, check};
 
 #[test]
-fn other_bytes_are_a_stranger_at_once() {
+fn other_bytes_are_foreign_at_once() {
     check(60_000, "0 busy -> connect 500\n1 connected -> hear 2001\n2 bytes 220 smtp -> fail said 220 smtp");
 }
 
 #[test]
-fn silence_on_two_accepted_connections_is_a_stranger() {
+fn silence_on_two_accepted_connections_is_foreign() {
     check(
         60_000,
         "
@@ -36,7 +36,7 @@ fn silence_on_two_accepted_connections_is_a_stranger() {
 }
 
 #[test]
-fn a_holder_stopped_after_it_accepted_is_no_stranger() {
+fn a_holder_stopped_after_it_accepted_is_not_foreign() {
     // The second connection stays in its backlog; when it goes on, the banner comes.
     check(
         60_000,
@@ -91,7 +91,7 @@ fn where_nothing_can_be_known_one_waits_and_says_both() {
 }
 
 #[test]
-fn good_byes_without_a_banner_are_a_stranger_the_second_time() {
+fn good_byes_without_a_banner_are_foreign_the_second_time() {
     check(
         60_000,
         "
@@ -105,7 +105,7 @@ fn good_byes_without_a_banner_are_a_stranger_the_second_time() {
 }
 
 #[test]
-fn resets_are_a_stranger_only_when_they_go_on() {
+fn resets_are_foreign_only_when_they_go_on() {
     // A holder that was killed resets what it had not answered; and so may the next one.
     let again = |from: u64| {
         format!(
@@ -123,7 +123,7 @@ fn resets_are_a_stranger_only_when_they_go_on() {
                  4 connected -> hear 2004\n5 reset -> try\n";
     let four = [again(1000) + "try\n", again(2000) + "try\n", again(3000) + "try\n"].concat();
     check(60_000, &format!("{start}{four}{}fail hangsup", again(4000)));
-    // So may each of many that hold for milliseconds: ten in less than two seconds are no stranger, what follows is.
+    // So may each of many that hold for milliseconds: ten in less than two seconds are not foreign, what follows is.
     let soon: String = (1..9).map(|i| again(i * 200) + "try\n").collect();
     check(60_000, &format!("{start}{soon}{}fail hangsup", again(1899)));
     // A banner in between is a holder, so it begins anew.
@@ -151,7 +151,7 @@ fn a_port_without_a_listener_is_named_after_two_seconds() {
                 assert_eq!(wait.on(at(now), None, Seen::Passed).0, Step::Try);
             }
             (step, _) => {
-                assert_eq!(step, Step::Fail(Failure::Stranger(Stranger::NotListening)));
+                assert_eq!(step, Step::Fail(Failure::Foreign(Foreign::NotListening)));
                 break;
             }
         }

@@ -48,8 +48,8 @@ fn simulate(world: World, budget_ms: u64, seed: u64) -> u64 {
                 return steps;
             }
             Step::Fail(failure) => {
-                let stranger = matches!(failure, Failure::Stranger(_));
-                assert!(stranger && !matches!(world, World::Holders { .. }), "{failure:?} in {world:?}, seed {seed}");
+                let foreign = matches!(failure, Failure::Foreign(_));
+                assert!(foreign && !matches!(world, World::Holders { .. }), "{failure:?} in {world:?}, seed {seed}");
                 return steps;
             }
             Step::Try => Seen::Busy,
