@@ -1,5 +1,5 @@
 //! An hour's worth of runs in minutes: random suites of the fixture, three callers that share one lock, SIGKILLs, Ctrl-Cs,
-//! full and slow disks, clock steps. After each run it is checked that one owner had the machine at a time, that no
+//! full and slow disks, clock steps, a machine that sleeps. After each run it is checked that one owner had the machine at a time, that no
 //! process and no folder is left, that a run which ended by itself left a receipt, and that the gate judges it rightly.
 //!
 //!     cargo bench --bench soak                      100 runs, another seed each time
@@ -13,6 +13,11 @@ use std::process::ExitCode;
 #[path = "../tests/built/process/fixture.rs"]
 #[allow(dead_code, reason = "a bench uses a part of it")]
 mod fixture;
+#[path = "../tests/built/receipt_changes.rs"]
+#[allow(dead_code, reason = "a bench uses a part of it")]
+mod receipt_changes;
+#[path = "../tests/built/soak_blow.rs"]
+mod soak_blow;
 #[path = "../tests/built/soak_caller.rs"]
 mod soak_caller;
 #[path = "../tests/built/soak_gate.rs"]

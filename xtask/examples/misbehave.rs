@@ -36,6 +36,7 @@
 //!     trace PID          traces that process from here on, as a debugger does, and never looks after it
 //!     terminal           tries to become the terminal's foreground process and says how that went
 //!     touch PATH         makes a file
+//!     claim              puts a file of its own in the place of the receipt of its run
 //!     until PATH         waits until there is such a file
 //!     sleep MS           sleeps
 //!     hang               sleeps for 300 s
@@ -174,6 +175,12 @@ fn carry_out_one(order: &str, rest: &mut Orders) {
         "work" => work(Duration::from_millis(number(&word()))),
         "terminal" => take_terminal(),
         "touch" => drop(std::fs::File::create(word()).expect("a file can be made")),
+        "claim" => {
+            let mark = std::env::var("XTASK_MARK").expect("a task of a run");
+            let (run, _) = mark.rsplit_once('/').expect("run and task");
+            let run = run.rsplit(':').next().expect("the innermost run");
+            std::fs::write(format!("receipts/{run}.json"), "claimed by a task\n").expect("a file can be made");
+        }
         "until" => {
             let path = word();
             while !Path::new(&path).exists() {

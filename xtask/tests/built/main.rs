@@ -49,6 +49,7 @@ mod schema;
 mod screen;
 mod screens;
 mod soak;
+mod soak_blow;
 mod soak_caller;
 mod soak_gate;
 mod soak_ground;

@@ -4,25 +4,27 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::geteuid;
 use serde_json::Value;
 
-use crate::soak_gate::{Known, misjudged};
-use crate::soak_ground::{CLEAN_UP, Ground, NUMBERS, WORKTREES, fill, take_every_inode, within};
+use crate::soak_blow::strike;
+use crate::soak_gate::{Known, forged, misjudged};
+use crate::soak_ground::{CLEAN_UP, Ground, LONGEST, NUMBERS, WORKTREES, fill, take_every_inode, within};
 use crate::soak_plan::{Blow, Disk, Plan};
 use crate::soak_suite::Dice;
 use crate::world::{Done, Folder, Ports, Running, World, processes_with};
 
 /// Rounds after a double kill have numbers of their own, because which they are depends on when it fell.
 const MOPPING_UP: u32 = NUMBERS / 2;
-/// How long a run may take: its turn behind two others, on a machine that has much else to do.
-const LONGEST: Duration = Duration::from_secs(400);
+/// So have the dice that change receipts.
+const FORGING: u32 = NUMBERS * 1000;
+/// What a task of a suite that `claims` puts in the place of the receipt.
+const CLAIMED: &[u8] = b"claimed by a task\n";
 
 /// A caller.
 pub struct Caller<'a> {
@@ -77,12 +79,11 @@ impl<'a> Caller<'a> {
     pub fn soak(mut self, runs: u32, say: &dyn Fn(&str)) -> World {
         let mut round = 0;
         while self.runs < runs && !self.ground.over.load(Ordering::Relaxed) {
-            let plan = self.plan(round);
+            let plan = Plan::new(&mut self.dice(round), self.ground, self.token(), self.disks);
             self.round(&plan, say);
             if !self.ghosts.is_empty() && !self.ground.over.load(Ordering::Relaxed) {
                 // The next run of that user ends what is left, before its first task.
-                let next = self.plan(MOPPING_UP + round);
-                let plan = Plan { blow: None, disk: Disk::Fine, queue: None, step: None, twins: false, ..next };
+                let plan = Plan::in_peace(&mut self.dice(MOPPING_UP + round), self.ground, self.token());
                 self.round(&plan, say);
             }
             round += 1;
@@ -91,10 +92,12 @@ impl<'a> Caller<'a> {
     }
 
     // A round is the same whatever the rounds before it came to.
-    fn plan(&self, round: u32) -> Plan {
-        let mut dice = Dice::new(self.ground.seed, u64::from(self.index * NUMBERS + round));
-        let token = format!("{}{}-{}-end", self.ground.token_start(), self.index, self.runs);
-        Plan::new(&mut dice, self.ground, token, self.disks)
+    fn dice(&self, round: u32) -> Dice {
+        Dice::new(self.ground.seed, u64::from(self.index * NUMBERS + round))
+    }
+
+    fn token(&self) -> String {
+        format!("{}{}-{}-end", self.ground.token_start(), self.index, self.runs)
     }
 
     fn round(&mut self, plan: &Plan, say: &dyn Fn(&str)) {
@@ -112,8 +115,9 @@ impl<'a> Caller<'a> {
         let mut running: Vec<Running> = numbers.iter().map(|&number| self.start(plan, number)).collect();
         let mut wrong: Vec<String> = Vec::new();
         if let Some(blow) = plan.blow {
-            self.strike(blow, plan, numbers[0], &running[0]);
-            if matches!(blow, Blow::KillKeeper | Blow::KillGroup | Blow::KillRunner) {
+            let in_the_middle = || self.half_a_receipt().is_some();
+            strike(self.ground, blow, plan, (numbers[0], running[0].pid()), in_the_middle);
+            if blow.kills() && blow != Blow::KillBoth {
                 wrong.extend(self.ground.watch_the_end(numbers[0]));
             }
         }
@@ -159,14 +163,22 @@ impl<'a> Caller<'a> {
             command.args(["--queue", queue]);
             self.ground.fault("short queue budget");
         }
-        if let (true, Some(shim)) = (plan.sync_ms > 0 || plan.step.is_some(), &self.ground.shim) {
+        if let (true, Some(shim)) = (plan.needs_the_shim(), &self.ground.shim) {
             command.env("LD_PRELOAD", shim).env("SOAK_FSYNC_MS", plan.sync_ms.to_string());
+            command.env("SOAK_RECEIPT_MS", plan.receipt_ms.to_string());
             if let Some(step) = plan.step {
                 command.env("SOAK_STEP_MS", step.by_ms.to_string()).env("SOAK_STEP_AT_MS", step.at_ms.to_string());
                 self.ground.fault("clock step");
             }
+            if let Some(slept) = plan.slept_at_ms {
+                command.env("SOAK_SLEPT_AT_MS", slept.to_string());
+                self.ground.fault("machine slept");
+            }
             if plan.sync_ms > 0 {
                 self.ground.fault("slow disk");
+            }
+            if plan.receipt_ms > 0 {
+                self.ground.fault("receipt later than the deadline");
             }
         }
         command.env("WITNESS", number.to_string()).process_group(0);
@@ -186,78 +198,11 @@ impl<'a> Caller<'a> {
         files
     }
 
-    // Until its end is taken note of the number of the keeper is its own.
-    fn strike(&self, blow: Blow, plan: &Plan, number: u32, running: &Running) {
-        let keeper = running.pid();
-        let ended = || xtask::sys::peek_exited(Some(keeper)).is_ok_and(|end| end.is_some());
-        let mut runner = None;
-        if plan.in_the_run || matches!(blow, Blow::KillRunner | Blow::KillBoth) {
-            within(LONGEST, || {
-                runner = runner_of(keeper);
-                runner.is_some() || ended()
-            });
-        }
-        std::thread::sleep(plan.moment);
-        if ended() {
-            return;
-        }
-        let send = |pid: i32, signal: Signal| {
-            // It may have ended meanwhile.
-            let _ = kill(Pid::from_raw(pid), signal);
-        };
-        let runner = runner.filter(|_| runner_of(keeper) == runner);
-        let what = match (blow, runner) {
-            (Blow::Ask(signal), _) => {
-                send(keeper, signal);
-                signal.as_str()
-            }
-            (Blow::AskTwice, _) => {
-                send(keeper, Signal::SIGINT);
-                send(keeper, Signal::SIGINT);
-                "SIGINT twice"
-            }
-            (Blow::KillKeeper, _) => {
-                send(keeper, Signal::SIGKILL);
-                "keeper killed"
-            }
-            (Blow::KillGroup, _) => {
-                let _ = killpg(Pid::from_raw(keeper), Signal::SIGKILL);
-                "group killed"
-            }
-            (Blow::KillRunner, Some(runner)) => {
-                send(runner, Signal::SIGKILL);
-                "runner killed"
-            }
-            (Blow::KillBoth, Some(runner)) => {
-                self.ground.books().ghosts.insert(number);
-                send(runner, Signal::SIGSTOP);
-                send(keeper, Signal::SIGKILL);
-                send(runner, Signal::SIGKILL);
-                "both killed"
-            }
-            (Blow::KillTask, _) => match processes_with(&plan.token).last() {
-                Some(&task) => {
-                    send(task, Signal::SIGKILL);
-                    "task killed"
-                }
-                None => return,
-            },
-            (Blow::Pause(length), _) => {
-                send(keeper, Signal::SIGSTOP);
-                std::thread::sleep(length);
-                send(keeper, Signal::SIGCONT);
-                "keeper paused"
-            }
-            (_, None) => return,
-        };
-        self.ground.fault(what);
-    }
-
     // ---- what must be true afterwards
 
     // Survivors and folders. Where the keeper was killed the runner is still at it.
     fn left_behind(&mut self, plan: &Plan, number: u32) -> Option<String> {
-        let killed = matches!(plan.blow, Some(Blow::KillKeeper | Blow::KillGroup | Blow::KillBoth));
+        let killed = plan.blow.is_some_and(Blow::kills_the_keeper);
         let patience = if killed { CLEAN_UP } else { Duration::ZERO };
         let base = self.world.scratch().join(format!("xtask-{}", self.user));
         let folders = || fs::read_dir(&base).map_or(0, |entries| entries.count());
@@ -284,10 +229,8 @@ impl<'a> Caller<'a> {
     fn ends(&self, plan: &Plan, numbers: &[u32], done: &[Done], before: &BTreeSet<PathBuf>) -> Option<String> {
         let now: BTreeSet<PathBuf> = self.world.receipts().into_iter().collect();
         let mut new: BTreeSet<PathBuf> = now.difference(before).cloned().collect();
-        let temporary = fs::read_dir(self.world.repo.join("receipts")).ok()?;
-        let mut temporary = temporary.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
-        let killed = matches!(plan.blow, Some(Blow::KillKeeper | Blow::KillGroup | Blow::KillBoth | Blow::KillRunner));
-        if let Some(half) = temporary.find(|name| name.starts_with('.') && !killed) {
+        let killed = plan.blow.is_some_and(Blow::kills);
+        if let Some(half) = self.half_a_receipt().filter(|_| !killed) {
             return Some(format!("half a receipt is left: {half}"));
         }
         // The run that says which receipt is its own, and last the one that could not.
@@ -320,6 +263,9 @@ impl<'a> Caller<'a> {
                 continue;
             };
             new.remove(&path);
+            if plan.suite.claims && fs::read(&path).is_ok_and(|bytes| bytes == CLAIMED) {
+                continue; // it was there first
+            }
             if let Some(wrong) = self.judge(plan, numbers[at], code, &path) {
                 return Some(wrong);
             }
@@ -327,7 +273,14 @@ impl<'a> Caller<'a> {
         new.first().map(|path| format!("nobody's receipt: {}", path.display()))
     }
 
-    fn judge(&self, plan: &Plan, number: u32, code: i32, path: &PathBuf) -> Option<String> {
+    // What a run makes of its receipt before it has its name.
+    fn half_a_receipt(&self) -> Option<String> {
+        let entries = fs::read_dir(self.world.repo.join("receipts")).ok()?;
+        let mut names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+        names.find(|name| name.starts_with('.'))
+    }
+
+    fn judge(&self, plan: &Plan, number: u32, code: i32, path: &Path) -> Option<String> {
         let text = fs::read(path).unwrap_or_default();
         let Ok(receipt) = serde_json::from_slice::<Value>(&text) else {
             return Some(format!("half a receipt: {} bytes", text.len()));
@@ -343,27 +296,60 @@ impl<'a> Caller<'a> {
         let predicate = &receipt["predicate"];
         let result = predicate["result"].as_str().unwrap_or_default();
         // A runner that is killed once its receipt is there has said how the run ended, its keeper that it is gone.
-        let said_before =
-            matches!(plan.blow, Some(Blow::KillRunner | Blow::KillKeeper | Blow::KillGroup | Blow::KillBoth))
-                && plan.codes().into_iter().any(|code| code < 1000 && word(code) == result);
+        let said_before = plan.blow.is_some_and(Blow::kills)
+            && plan.codes().into_iter().any(|code| code < 1000 && word(code) == result);
         if result != word(code) && !said_before {
             return Some(format!("exit code {code}, and a receipt that says {result}"));
         }
         if predicate["lock"]["held"] == true {
-            let at = |clock: &str| predicate["clocks"][clock]["boot_ms"].as_u64().unwrap_or_default();
+            let at = |clock: &str| predicate["clocks"][clock]["monotonic_ms"].as_u64().unwrap_or_default();
             if let Some(wrong) = self.ground.held(at("won"), at("ended"), number) {
                 return Some(wrong);
             }
         }
+        let claimed = |task: &Value| task["verdict"] == "passed" && task["command"].to_string().contains("\"claim\"");
+        if predicate["tasks"].as_array().is_some_and(|tasks| tasks.iter().any(claimed)) {
+            return Some("a receipt was written over what was there".to_owned());
+        }
+        let (answer, exit) = match self.ask_the_gate(path) {
+            Ok(answer) => answer,
+            Err(wrong) => return Some(wrong),
+        };
+        self.ground.books().receipts += 1;
+        let known = Known {
+            dirty: plan.dirty,
+            partial: plan.alone,
+            step: plan.step,
+            slept_at_ms: plan.slept_at_ms,
+            short_queue: plan.queue.is_some(),
+        };
+        misjudged(&receipt, &answer, exit, known).or_else(|| {
+            let mut dice = Dice::new(self.ground.seed, u64::from(FORGING + number));
+            (0..if exit == 0 { 3 } else { 0 }).find_map(|_| self.forge(&text, &mut dice, known))
+        })
+    }
+
+    // Changes an accepted receipt, and asks the gate again.
+    fn forge(&self, receipt: &[u8], dice: &mut Dice, known: Known) -> Option<String> {
+        let (what, bytes, code) = forged(receipt, dice, known)?;
+        let path = self.world.folder.path().join("forged.json");
+        fs::write(&path, bytes).expect("a file");
+        self.ground.books().forged += 1;
+        match self.ask_the_gate(&path) {
+            Ok((answer, 6)) if answer["reasons"].as_array()?.iter().any(|reason| reason["code"] == code) => None,
+            Ok((answer, _)) => Some(format!("forged ({what}), and the gate does not say {code}: {answer}")),
+            Err(wrong) => Some(wrong),
+        }
+    }
+
+    // Its answer to this receipt, and its exit code.
+    fn ask_the_gate(&self, path: &Path) -> Result<(Value, i32), String> {
         let path = path.to_str().expect("a path of ours");
         let mut gate = self.command(&["check-receipt", path, "--unsigned", "--message-format", "json"]);
         let out = gate.output().expect("the gate runs");
-        let Ok(answer) = serde_json::from_slice::<Value>(&out.stdout) else {
-            return Some(format!("the gate gives no answer: {}", String::from_utf8_lossy(&out.stderr)));
-        };
-        self.ground.books().receipts += 1;
-        let known = Known { dirty: plan.dirty, partial: plan.alone, step: plan.step };
-        misjudged(&receipt, &answer, out.status.code().unwrap_or(-1), known)
+        let answer = serde_json::from_slice(&out.stdout)
+            .map_err(|_| format!("the gate gives no answer: {}", String::from_utf8_lossy(&out.stderr)))?;
+        Ok((answer, out.status.code().unwrap_or(-1)))
     }
 
     // ---- as this user
@@ -415,13 +401,4 @@ fn outcome(code: i32) -> String {
         _ => "stopped before it began",
     }
     .to_owned()
-}
-
-/// The runner that this keeper has started.
-fn runner_of(keeper: i32) -> Option<i32> {
-    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
-    children.split_whitespace().find_map(|pid| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        String::from_utf8_lossy(&line).contains("internal-runner").then(|| pid.parse().ok())?
-    })
 }

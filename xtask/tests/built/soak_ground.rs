@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::soak_caller::Caller;
+use crate::soak_suite::Fixture;
 use crate::world::{Folder, Ports, processes_with};
 
 /// Callers of a soak: a developer and two jobs.
@@ -57,11 +58,12 @@ pub struct Books {
     pub outcomes: BTreeMap<String, u32>,
     pub faults: BTreeMap<String, u32>,
     pub receipts: u32,
+    pub forged: u32,
     pub violations: Vec<String>,
     /// Runs whose keeper and runner were both killed: until the same caller runs again, nobody ends their tasks.
     pub ghosts: BTreeSet<u32>,
     pub skipped: BTreeSet<String>,
-    // When a run had the machine, by its receipt or as it was seen, in ms of the boot clock.
+    // When a run had the machine, by its receipt or as it was seen, in ms of the monotonic clock.
     held: Vec<(u64, u64, u32)>,
     seen: usize,
     witnesses: u32,
@@ -99,13 +101,14 @@ impl Soak {
         let skipped: Vec<&str> = books.skipped.iter().map(String::as_str).collect();
         let summary = format!(
             "soak: {runs} runs of seed {} by {CALLERS} callers in {} s: {}; faults injected: {}; {} tasks bore witness, {} \
-             receipts were judged; skipped: {}; violations {}",
+             receipts were judged, and {} that were forged; skipped: {}; violations {}",
             self.seed,
             begun.elapsed().as_secs(),
             list(&books.outcomes),
             list(&books.faults),
             books.witnesses,
             books.receipts,
+            books.forged,
             if skipped.is_empty() { "nothing".to_owned() } else { skipped.join("; ") },
             books.violations.len(),
         );
@@ -145,6 +148,11 @@ impl Ground {
 
     pub fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fixture, for tasks that carry this token.
+    pub fn fixture<'a>(&'a self, token: &'a str) -> Fixture<'a> {
+        Fixture { misbehave: &self.misbehave, witness: &self.witness, token }
     }
 
     pub fn skip(&self, what: &str) {
@@ -203,7 +211,7 @@ impl Ground {
     /// Watches a run whose keeper or runner was killed just now until its last task is gone. For so long it has the machine,
     /// whatever became of the lock.
     pub fn watch_the_end(&self, number: u32) -> Option<String> {
-        let now = || xtask::sys::clocks().boot.as_nanos() / 1_000_000;
+        let now = || xtask::sys::now().as_nanos() / 1_000_000;
         let (killed, mut last) = (now(), None);
         let mut moment = killed;
         within(CLEAN_UP, || {
@@ -215,7 +223,7 @@ impl Ground {
         last.and_then(|last| self.held(killed, last, number))
     }
 
-    /// Notes that this run had the machine from `won` to `ended`, in ms of the boot clock; and if another had it too.
+    /// Notes that this run had the machine from `won` to `ended`, in ms of the monotonic clock; and if another had it too.
     pub fn held(&self, won: u64, ended: u64, number: u32) -> Option<String> {
         let mut books = self.books();
         let other = books.held.iter().find(|&&(from, to, other)| other != number && won < to && from < ended).copied();
@@ -230,6 +238,9 @@ impl Ground {
 
 /// How long the other half of a run may take to clean up after a SIGKILL.
 pub const CLEAN_UP: Duration = Duration::from_secs(30);
+
+/// How long a run may take: its turn behind two others, on a machine that has much else to do.
+pub const LONGEST: Duration = Duration::from_secs(400);
 
 /// How many numbers each caller has for its runs.
 pub const NUMBERS: u32 = 1_000_000;
@@ -268,6 +279,8 @@ pub fn within(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
         if begun.elapsed() > limit {
             return false;
         }
-        std::thread::sleep(Duration::from_micros(500));
+        // A hundredth of the time that it took, so that a long wait costs little.
+        let pause = begun.elapsed() / 100;
+        std::thread::sleep(pause.clamp(Duration::from_micros(500), Duration::from_millis(5)));
     }
 }

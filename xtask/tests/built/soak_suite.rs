@@ -36,6 +36,10 @@ enum End {
     Late,
     // It passes, and the tree is another one.
     Changed,
+    // It passes, and there is something in the place of the receipt.
+    Claimed,
+    // It passes, and something is left that nobody can tell whose it is.
+    Strayed,
     // Never started, because of what it needs.
     NotRun,
 }
@@ -73,28 +77,57 @@ const HABITS: &[Habit] = &[
     Habit("fork chain 30 hang end hang", "", End::Late),
     Habit("threads clobber deaf hang", "", End::Late),
     Habit("touch made-by-a-task say hi", "", End::Changed),
+    Habit("claim say hi", "", End::Claimed),
+    Habit("fork session leave bare everywhere close deaf hang end sleep 40 say hi", KILL, End::Strayed),
 ];
+
+const RUN: &str = "queue = \"300s\"\nmargin = \"1m\"\nstop-grace = \"300ms\"\n";
+const REST: &str = "[receipt]\nmax-age = \"2h\"\n[defaults]\nenv = { LD_PRELOAD = \"\" }\n";
+
+/// The fixture, where its tasks bear witness, and the token that they carry.
+pub struct Fixture<'a> {
+    pub misbehave: &'a Path,
+    pub witness: &'a Path,
+    pub token: &'a str,
+}
+
+impl Fixture<'_> {
+    fn task(&self, name: &str, orders: &str) -> String {
+        let words = ["witness", self.witness.to_str().expect("a path of ours")].into_iter();
+        let words: Vec<String> =
+            words.chain(orders.split(' ')).chain([self.token]).map(|word| format!("{word:?}")).collect();
+        format!("[task.{name}]\ncommand = [{:?}, {}]\n", self.misbehave, words.join(", "))
+    }
+
+    /// A suite of one task whose run has 4 s in all, and ends so.
+    pub fn short(&self, orders: &str, code: i32) -> RandomSuite {
+        let run = format!("schema = 1\n[run]\ndeadline = \"4s\"\nwrap-up = \"3s\"\n{RUN}{REST}");
+        let text = format!("{run}{}deadline = \"900ms\"\n", self.task("t0", orders));
+        RandomSuite { text, code: Some(code), alone: ("t0".to_owned(), code), claims: false, strays: false }
+    }
+}
 
 /// A suite, and how its run must end.
 #[derive(Clone)]
 pub struct RandomSuite {
     /// The text of ci/suite.toml.
     pub text: String,
-    /// The exit code of a run of all of it.
-    pub code: i32,
+    /// The exit code of a run of all of it; none if it never ends by itself.
+    pub code: Option<i32>,
     /// A task that needs no other; and the code of a run of it alone.
     pub alone: (String, i32),
+    /// A task may put something in the place of the receipt.
+    pub claims: bool,
+    /// A task may leave something that nobody can tell whose it is.
+    pub strays: bool,
 }
 
 impl RandomSuite {
-    /// Tasks of the fixture at `misbehave`, each of which bears witness in that file and carries the token.
-    pub fn new(dice: &mut Dice, misbehave: &Path, witness: &Path, token: &str) -> Self {
+    /// Tasks of the fixture.
+    pub fn new(dice: &mut Dice, fixture: &Fixture) -> Self {
         // In half of them every task passes; the others take what comes.
         let tame = dice.percent(50);
-        let mut text = String::from(
-            "schema = 1\n[run]\ndeadline = \"300s\"\nqueue = \"300s\"\nmargin = \"1m\"\nstop-grace = \"300ms\"\n\
-             wrap-up = \"20s\"\n[defaults]\nenv = { LD_PRELOAD = \"\" }\n",
-        );
+        let mut text = format!("schema = 1\n[run]\ndeadline = \"300s\"\nwrap-up = \"20s\"\n{RUN}{REST}");
         let mut ends: Vec<End> = Vec::new();
         for number in 0..=dice.below(5) {
             let Habit(orders, more, end) = loop {
@@ -103,10 +136,8 @@ impl RandomSuite {
                     break habit;
                 }
             };
-            let words = ["witness", witness.to_str().expect("a path of ours")].into_iter();
-            let words: Vec<String> =
-                words.chain(orders.split(' ')).chain([token]).map(|word| format!("{word:?}")).collect();
-            text += &format!("[task.t{number}]\ncommand = [{:?}, {}]\n{more}", misbehave, words.join(", "));
+            text += &fixture.task(&format!("t{number}"), orders);
+            text += more;
             // What is late never ends by itself, and nothing else takes long.
             text += if *end == End::Late { "deadline = \"500ms\"\n" } else { "deadline = \"40s\"\n" };
             let need = (number > 0 && dice.percent(40)).then(|| dice.below(number));
@@ -114,26 +145,34 @@ impl RandomSuite {
                 text += &format!("needs = [\"t{need}\"]\n");
             }
             text += ["", "cpus = \"all\"\n", "cpus = 2\n", "mutex = \"m\"\n"][dice.below(4) as usize];
-            let starts = need.is_none_or(|need| matches!(ends[need as usize], End::Passed | End::Changed));
+            let starts = need.is_none_or(|need| !matches!(ends[need as usize], End::Failed | End::Late | End::NotRun));
             ends.push(if starts { *end } else { End::NotRun });
         }
-        Self { text, code: code(&ends), alone: ("t0".to_owned(), code(&ends[..1])) }
+        let (claims, strays) = (ends.contains(&End::Claimed), ends.contains(&End::Strayed));
+        Self { text, code: Some(code(&ends)), alone: ("t0".to_owned(), code(&ends[..1])), claims, strays }
+    }
+
+    /// Gives it a task that does not end before somebody ends the run.
+    pub fn never_ends(&mut self, fixture: &Fixture) {
+        self.text += &format!("{}deadline = \"100s\"\n", fixture.task("endless", "deaf hang"));
+        self.code = None;
     }
 }
 
 // Without its text, which people read better by itself.
 impl std::fmt::Debug for RandomSuite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "exit code {}, {:?}", self.code, self.alone)
+        write!(f, "exit code {:?}, {:?}", self.code, self.alone)
     }
 }
 
 // The most urgent of all ends; where the run is late the tree is not looked at again.
 fn code(ends: &[End]) -> i32 {
     let any = |end| ends.contains(&end);
-    match (any(End::Late), any(End::Changed), any(End::Failed)) {
-        (true, ..) => 3,
-        (_, true, _) => 7,
+    match (any(End::Claimed), any(End::Late), any(End::Changed), any(End::Failed)) {
+        (true, ..) => 7,
+        (_, true, ..) => 3,
+        (.., true, _) => 7,
         (.., true) => 1,
         _ => 0,
     }
