@@ -118,12 +118,12 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Ended> {
     anyhow::ensure!(request.deadline >= SHORTEST, "--deadline is at least {}", Human(SHORTEST));
     let here = std::env::current_dir().context("the current folder cannot be found")?;
     let ports = Ports::from_env()?;
-    let repo = match request.scope {
-        // Only for what those who wait are told.
-        Scope::Workstation => Repo::find(&here).ok(),
+    let root = match request.scope {
+        // Only for what those who wait are told: no reason to start git.
+        Scope::Workstation => here.ancestors().find(|folder| has_git(folder)).map(Path::to_owned),
         Scope::Worktree => around(&here)?,
     };
-    let folder = repo.as_ref().map_or(&here, |repo| &repo.root);
+    let folder = root.as_ref().unwrap_or(&here);
     let search = std::env::var_os("PATH").unwrap_or_default();
     let program = find(&request.command[0], &here, &search).map_err(anyhow::Error::msg)?;
     scratch::check().and_then(|()| sys::own_proc()).map_err(anyhow::Error::msg)?;
@@ -140,7 +140,7 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Ended> {
     let identity = Identity {
         run,
         caller: "lock run".to_owned(),
-        repository: repo.as_ref().and_then(|repo| Some(repo.root.file_name()?.to_string_lossy().into_owned())),
+        repository: root.as_ref().and_then(|root| Some(root.file_name()?.to_string_lossy().into_owned())),
         folder: folder.display().to_string(),
         commit: None,
         command: request.command.join(" ".as_ref()).to_string_lossy().into_owned(),
@@ -191,20 +191,24 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Ended> {
 // The working directory that the worktree lock is about: that of the repository, if there is one around.
 fn folder() -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("the current folder cannot be found")?;
-    Ok(around(&here)?.map_or(here, |repo| repo.root))
+    Ok(around(&here)?.unwrap_or(here))
 }
 
 fn worktree_port(ports: &Ports, folder: &Path) -> anyhow::Result<u16> {
     ports.worktree_for(folder).with_context(|| format!("cannot look at {}", folder.display()))
 }
 
-// The repository around a folder; none where no folder above has a `.git`, and git is not needed to see that. Where git
-// refuses to look (a repository of another user) the folder is not a lock of its own: to others it is the repository's.
-fn around(folder: &Path) -> anyhow::Result<Option<Repo>> {
-    let is_missing = |e: &std::io::Error| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-    let has_git = |folder: &Path| !folder.join(".git").symlink_metadata().is_err_and(|e| is_missing(&e));
+// The root of the repository around a folder; none where no folder above has a `.git`, and git is not needed to see that.
+// Where git refuses to look (a repository of another user) the folder is not a lock of its own: to others it is the
+// repository's.
+fn around(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
     match Repo::find(folder) {
         Err(_) if !folder.ancestors().any(has_git) => Ok(None),
-        found => found.map(Some),
+        found => found.map(|repo| Some(repo.root)),
     }
+}
+
+fn has_git(folder: &Path) -> bool {
+    let is_missing = |e: &std::io::Error| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    !folder.join(".git").symlink_metadata().is_err_and(|e| is_missing(&e))
 }

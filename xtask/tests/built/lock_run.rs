@@ -235,3 +235,17 @@ fn a_folders_lock_is_that_of_its_repository() {
     drop(held);
     run("worktree", "web").expect(0);
 }
+
+#[test]
+fn those_who_wait_are_told_the_repository_around_the_folder() {
+    let world = World::new("");
+    std::fs::create_dir(world.repo.join("web")).expect("a folder");
+    let ask = [env!("CARGO_BIN_EXE_xtask"), "lock", "status", "--message-format", "json"];
+    let mut command = world.command(&[&["lock", "run", "--"], &ask[..]].concat());
+    command.current_dir(world.repo.join("web"));
+    let done = Running::start(command, &world.folder).wait().expect(0);
+    let told: serde_json::Value = serde_json::from_str(done.out.lines().next().expect("a line")).expect("JSON");
+    let root = world.repo.canonicalize().expect("it is there");
+    assert_eq!(told["holder"]["folder"], root.to_str().expect("text"), "{told}");
+    assert_eq!(told["holder"]["repository"], root.file_name().expect("a name").to_str().expect("text"), "{told}");
+}

@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
+use xtask::process::affinity::Cpus;
+
 use crate::fixture::misbehave;
-use crate::peers::suite;
+use crate::peers::{is_installed, suite};
 use crate::progress::Progress;
 use crate::table::{Aim, Line, Row, Spread, Unit};
 use crate::turns::run;
@@ -24,26 +26,41 @@ pub fn measure(progress: &Progress, pairs: usize) -> Vec<Row> {
         let logs = runs.map(|run| run.expect("a run").path().join("work.log")).filter(|log| log.is_file());
         millis(&fs::read_to_string(logs.max().expect("a run")).expect("a log"))
     };
-    // The same two without anybody who pins them.
-    let bare = |with_noise: bool| {
-        let mut sibling = with_noise.then(|| {
-            let mut shell = Command::new("sh");
-            shell.args(["-c", &noise]).stdout(Stdio::null()).process_group(0).spawn().expect("it starts")
-        });
-        let out = Command::new(&program).args(["work", "500"]).output().expect("it runs");
+    // The same two without the program, each behind these words.
+    let bare = |with_noise: bool, [first, second]: [&[&str]; 2]| {
+        let start = |before: &[&str], words: &[&str], stdout: Stdio| {
+            let words = [before, words].concat();
+            Command::new(words[0]).args(&words[1..]).stdout(stdout).process_group(0).spawn().expect("it starts")
+        };
+        let mut sibling = with_noise.then(|| start(second, &["sh", "-c", &noise], Stdio::null()));
+        let out = start(first, &[&program, "work", "500"], Stdio::piped()).wait_with_output().expect("it runs");
         if let Some(sibling) = &mut sibling {
             sibling.wait().expect("it is ours");
         }
         millis(&String::from_utf8_lossy(&out.stdout))
     };
-    let (mut pinned, mut unpinned) = (Vec::new(), Vec::new());
+    let cpus = Cpus::of_this_process().map_or_else(Vec::new, |cpus| cpus.pool());
+    let numbers: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    let taskset = match &numbers[..] {
+        [first, second, ..] if is_installed("taskset") => Some([first, second].map(|cpu| ["taskset", "-c", cpu])),
+        _ => None,
+    };
+    let (mut pinned, mut by_hand, mut unpinned) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..pairs {
         progress.round("beside a noisy sibling and alone, pair", pair, pairs);
         pinned.push(took(&loud) / took(&quiet));
-        unpinned.push(bare(true) / bare(false));
+        if let Some([first, second]) = &taskset {
+            by_hand.push(bare(true, [first, second]) / bare(false, [first, second]));
+        }
+        unpinned.push(bare(true, [&[], &[]]) / bare(false, [&[], &[]]));
     }
     let row = Row::new("CPU-bound task beside a noisy sibling, over alone", Unit::Times).aim(Aim::Median(1.05));
-    vec![row.ours(Spread::of(pinned)).beside([Line::new("side by side, not pinned", Spread::of(unpinned))])]
+    // What the machine's CPUs share by themselves.
+    let floor = match by_hand.is_empty() {
+        true => Line::missing("pinned by taskset", "no taskset or no second CPU"),
+        false => Line::new("pinned by taskset", Spread::of(by_hand)),
+    };
+    vec![row.ours(Spread::of(pinned)).floor(floor).beside([Line::new("not pinned", Spread::of(unpinned))])]
 }
 
 fn millis(text: &str) -> f64 {
