@@ -16,7 +16,7 @@ use crate::process::{MARK, Output, Owner, ProcessTree, Spawn};
 use crate::suite::OnFailure;
 use crate::sys;
 use crate::time::{Human, Moment};
-use crate::verdict::{Cause, Exit, ExitStatus, Verdict};
+use crate::verdict::{Cause, Exit, ExitStatus, Reason, Verdict};
 
 const LABEL: &str = "command";
 const COMMAND: Owner = Owner::Task(0);
@@ -33,7 +33,8 @@ pub fn run(
     let outer = std::env::var(MARK).ok();
     let tree = ProcessTree::new(order.run.clone(), outer.as_deref()).map_err(anyhow::Error::msg)?;
     let (wakeups, inbox) = (Wakeups::new()?, VecDeque::new());
-    let mut hands = CommandHands { order, env, tree, wakeups, lifeline, note, inbox, verdict: None, gone: false };
+    let mut hands =
+        CommandHands { order, env, tree, wakeups, lifeline, note, inbox, verdict: None, gone: false, blind: false };
     let plan = plan(order);
     super::drive(&plan, order.won.monotonic, &mut hands);
     Ok(hands.finish(order.won.monotonic + plan.deadline))
@@ -71,6 +72,8 @@ struct CommandHands<'a> {
     verdict: Option<Verdict>,
     // The keeper is gone.
     gone: bool,
+    // Nothing can be waited for.
+    blind: bool,
 }
 
 impl CommandHands<'_> {
@@ -117,22 +120,29 @@ impl CommandHands<'_> {
         if !swept.found.is_empty() {
             (self.note)(&format!("{LEFT}: {}", swept.found.join(", ")));
         }
-        let mut exit = match self.verdict {
-            Some(Verdict::Passed) => self.ended(ExitStatus::Code(0)),
-            Some(Verdict::Failed(Cause::Exit(status))) => self.ended(status),
-            Some(Verdict::Late(_)) => {
-                (self.note)(&format!(
-                    "error: the command had not ended after {}, and was stopped",
-                    Human(self.order.deadline)
-                ));
-                Exit::Late
-            }
-            Some(Verdict::Cancelled(stop)) if !self.gone => Exit::Cancelled(stop),
-            Some(Verdict::Failed(Cause::Spawn(why))) => {
+        let deadline = Human(self.order.deadline);
+        let mut exit = match self.verdict.take().expect("a plan that was driven to its end") {
+            Verdict::Passed => self.ended(ExitStatus::Code(0)),
+            Verdict::Failed(Cause::Exit(status)) => self.ended(status),
+            Verdict::Failed(Cause::Spawn(why)) => {
                 (self.note)(&format!("error: the command could not be started: {why}"));
                 Exit::Usage
             }
-            _ => Exit::NoVerdict,
+            Verdict::Late(_) => {
+                (self.note)(&format!("error: the command had not ended after {deadline}, and was stopped"));
+                Exit::Late
+            }
+            // The clock runs from the moment at which the lock was won, and on a busy machine a start takes its time.
+            Verdict::NotRun(Reason::RunDeadline) => {
+                (self.note)(&format!("error: the command could not be started within {deadline}, its deadline"));
+                Exit::Late
+            }
+            Verdict::Cancelled(_) if self.gone || self.blind => Exit::NoVerdict,
+            Verdict::Cancelled(stop) | Verdict::NotRun(Reason::Cancelled(stop)) => Exit::Cancelled(stop),
+            other => {
+                (self.note)(&format!("error: the command has no verdict: {other}"));
+                Exit::NoVerdict
+            }
         };
         for survivor in swept.survivors {
             (self.note)(&format!("error: {survivor}"));
@@ -170,8 +180,11 @@ impl Hands for CommandHands<'_> {
             let due = [until, self.tree.wake_at()].into_iter().flatten().min();
             let fds: &[_] = if self.gone { &[] } else { &[self.lifeline.as_fd()] };
             // Without waking there are no deadlines: end the command while that is still possible.
-            let woke = self.wakeups.wait(due, fds).unwrap_or_else(|_| {
-                self.inbox.push_back(Input::NoVerdict);
+            let woke = self.wakeups.wait(due, fds).unwrap_or_else(|error| {
+                if !std::mem::replace(&mut self.blind, true) {
+                    (self.note)(&format!("error: cannot wait: {error}"));
+                    self.inbox.push_back(Input::NoVerdict);
+                }
                 Vec::new()
             });
             for wake in woke {

@@ -1,6 +1,9 @@
-/* Stands between the program and the C library: a disk that is slow, a machine that was asleep. */
+/* Stands between the program and the C library: a disk that is slow, a machine that was asleep,
+   a start that takes long, a wait that is refused. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,4 +30,31 @@ int fsync(int fd) {
     ssize_t length = seconds ? readlink(link, name, sizeof name - 1) : -1;
     if (length > 4 && memcmp(name + length - 4, ".new", 4) == 0) sleep(atoi(seconds));
     return real(fd);
+}
+
+/* Whether this is the second process of a run. */
+static int is_runner(void) {
+    char line[4096];
+    FILE *file = fopen("/proc/self/cmdline", "r");
+    size_t length = file ? fread(line, 1, sizeof line, file) : 0;
+    if (file) fclose(file);
+    return memmem(line, length, "internal-runner", 15) != NULL;
+}
+
+/* INTERPOSED_SLOW_START=SECONDS: so long does it take until the second process of a run does anything. */
+__attribute__((constructor)) static void start(void) {
+    const char *seconds = getenv("INTERPOSED_SLOW_START");
+    if (seconds && is_runner()) sleep(atoi(seconds));
+}
+
+/* INTERPOSED_NO_POLL=PATH: once that file is there, the second process of a run cannot wait for anything. */
+int poll(struct pollfd *fds, nfds_t count, int timeout) {
+    static int (*real)(struct pollfd *, nfds_t, int);
+    if (!real) real = dlsym(RTLD_NEXT, "poll");
+    const char *path = getenv("INTERPOSED_NO_POLL");
+    if (path && access(path, F_OK) == 0 && is_runner()) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return real(fds, count, timeout);
 }

@@ -1,4 +1,5 @@
-//! What a test can cause only between the program and the C library: a disk that is slow, a machine that was asleep.
+//! What a test can cause only between the program and the C library: a disk that is slow, a machine that was asleep,
+//! a start that takes long, a wait that is refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,10 +9,14 @@ use serde_json::Value;
 
 use crate::world::{Running, World, skipped};
 
-/// `verify` on such a machine; none where no C compiler is found.
 fn verify(world: &World, name: &str, value: &str) -> Option<Running> {
+    start(world, &["verify"], name, value)
+}
+
+/// The program on such a machine; none where no C compiler is found.
+fn start(world: &World, args: &[&str], name: &str, value: &str) -> Option<Running> {
     let library = compiled(world)?;
-    let mut command = world.command(&["verify"]);
+    let mut command = world.command(args);
     command.env("LD_PRELOAD", library).env(name, value);
     Some(Running::start(command, &world.folder))
 }
@@ -62,4 +67,31 @@ fn a_run_that_slept_has_no_verdict() {
     };
     run.wait().expect(7).says("the machine was suspended for");
     assert_eq!(the_receipt(&world)["predicate"]["result"], "no-verdict");
+}
+
+/// The deadline of `lock run` counts from the lock on. A machine so busy that nothing starts in that time makes it late.
+#[test]
+fn a_command_that_cannot_be_started_in_time_is_late() {
+    let world = World::new(&suite("1m", "true"));
+    let run = ["lock", "run", "--deadline", "300ms", "--", "touch", "started"];
+    let Some(run) = start(&world, &run, "INTERPOSED_SLOW_START", "1") else {
+        return skipped("a_command_that_cannot_be_started_in_time_is_late", "there is no C compiler");
+    };
+    run.wait().expect(123).says("error: the command could not be started within 0.3s, its deadline");
+    assert!(!world.repo.join("started").exists());
+}
+
+#[test]
+fn a_run_that_cannot_wait_ends_at_once_and_says_so() {
+    // The orphan wakes it, whose end is its to hear of.
+    let blind = "touch blind; (true &); sleep 1000";
+    let world = World::new(&suite("1m", blind));
+    let path = world.repo.join("blind").display().to_string();
+    for (args, exit) in [(&["verify"][..], 7), (&["lock", "run", "--", "sh", "-c", blind], 127)] {
+        let Some(run) = start(&world, args, "INTERPOSED_NO_POLL", &path) else {
+            return skipped("a_run_that_cannot_wait_ends_at_once_and_says_so", "there is no C compiler");
+        };
+        run.wait().expect(exit).says("cannot wait: ");
+        fs::remove_file(&path).expect("the command has made it");
+    }
 }
