@@ -10,13 +10,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* INTERPOSED_SUSPENDED=PATH: once that file is there, five seconds more have passed on the clock that goes on in suspend. */
+/* INTERPOSED_SUSPENDED=PATH: once that file is there, five seconds more have passed on the clock that goes on in suspend.
+   INTERPOSED_STANDSTILL=PATH: once that file is there, an hour more has passed on every clock but the wall's. */
 int clock_gettime(clockid_t clock, struct timespec *at) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
     int result = real(clock, at);
     const char *path = getenv("INTERPOSED_SUSPENDED");
     if (path && clock == CLOCK_BOOTTIME && access(path, F_OK) == 0) at->tv_sec += 5;
+    path = getenv("INTERPOSED_STANDSTILL");
+    if (path && clock != CLOCK_REALTIME && access(path, F_OK) == 0) at->tv_sec += 3600;
     return result;
 }
 

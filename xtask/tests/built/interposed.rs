@@ -1,5 +1,5 @@
-//! What a test can cause only between the program and the C library: a disk that is slow, a machine that was asleep,
-//! a start that takes long, a wait that is refused.
+//! What a test can cause only between the program and the C library: a disk that is slow, a machine that was asleep
+//! or stood still, a start that takes long, a wait that is refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use serde_json::Value;
 use crate::world::{Running, World, skipped};
 
 fn verify(world: &World, name: &str, value: &str) -> Option<Running> {
-    start(world, &["verify"], name, value)
+    start(world, &["verify"], &[(name, value)])
 }
 
 /// The program on such a machine; none where no C compiler is found.
-fn start(world: &World, args: &[&str], name: &str, value: &str) -> Option<Running> {
+fn start(world: &World, args: &[&str], how: &[(&str, &str)]) -> Option<Running> {
     let library = compiled(world)?;
     let mut command = world.command(args);
-    command.env("LD_PRELOAD", library).env(name, value);
+    command.env("LD_PRELOAD", library).envs(how.iter().copied());
     Some(Running::start(command, &world.folder))
 }
 
@@ -74,7 +74,7 @@ fn a_run_that_slept_has_no_verdict() {
 fn a_command_that_cannot_be_started_in_time_is_late() {
     let world = World::new(&suite("1m", "true"));
     let run = ["lock", "run", "--deadline", "300ms", "--", "touch", "started"];
-    let Some(run) = start(&world, &run, "INTERPOSED_SLOW_START", "1") else {
+    let Some(run) = start(&world, &run, &[("INTERPOSED_SLOW_START", "1")]) else {
         return skipped("a_command_that_cannot_be_started_in_time_is_late", "there is no C compiler");
     };
     run.wait().expect(123).says("error: the command could not be started within 0.3s, its deadline");
@@ -88,10 +88,24 @@ fn a_run_that_cannot_wait_ends_at_once_and_says_so() {
     let world = World::new(&suite("1m", blind));
     let path = world.repo.join("blind").display().to_string();
     for (args, exit) in [(&["verify"][..], 7), (&["lock", "run", "--", "sh", "-c", blind], 127)] {
-        let Some(run) = start(&world, args, "INTERPOSED_NO_POLL", &path) else {
+        let Some(run) = start(&world, args, &[("INTERPOSED_NO_POLL", &path)]) else {
             return skipped("a_run_that_cannot_wait_ends_at_once_and_says_so", "there is no C compiler");
         };
         run.wait().expect(exit).says("cannot wait: ");
         fs::remove_file(&path).expect("the command has made it");
     }
+}
+
+/// A runner that had no time to do anything is not one that hangs: the run is late, and its receipt says so.
+#[test]
+fn a_run_on_a_machine_that_stood_still_is_late() {
+    // The orphan wakes the runner, and the news of the task's end the keeper.
+    let world = World::new(&suite("5s", "touch still; (true &); sleep 1000"));
+    let path = world.repo.join("still").display().to_string();
+    let how = [("INTERPOSED_STANDSTILL", &path[..]), ("INTERPOSED_SLOW_SYNC", "1")];
+    let Some(run) = start(&world, &["verify"], &how) else {
+        return skipped("a_run_on_a_machine_that_stood_still_is_late", "there is no C compiler");
+    };
+    run.wait().expect(3);
+    assert_eq!(the_receipt(&world)["predicate"]["result"], "late");
 }
