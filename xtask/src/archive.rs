@@ -14,6 +14,10 @@ use crate::receipt::statement::{MAX_BYTES, Receipt};
 pub const FOLDER: &str = "receipts";
 /// How many receipts of a checkout are kept.
 pub const KEPT: usize = 200;
+/// How often a file is written again that was taken away before it had its name. Whoever never won the worktree lock, or
+/// signs after it, writes without it; and the sweep of a run that has it cannot tell that from what a dead run left. That
+/// run then syncs a receipt of its own to the same disk before the next one can sweep.
+const AGAIN: u32 = 8;
 
 /// Writes the receipt of `run` as `receipts/RUN.json` under `root`: to a temporary file, synced, then linked into place and the
 /// folder synced. After the first sync, which may take long, `judge` says whether what was written still holds: it gives other
@@ -62,9 +66,15 @@ fn place(
         Ok(write_new(&temporary.0, bytes)?)
     };
     put(bytes)?;
-    judge().map_or(Ok(()), |other| put(&other))?;
+    let other = judge();
+    other.as_deref().map_or(Ok(()), &put)?;
+    let mut again = AGAIN;
     // A link, unlike a rename, never replaces what is there.
-    fs::hard_link(&temporary.0, path)?;
+    while let Err(error) = fs::hard_link(&temporary.0, path) {
+        ensure!(error.kind() == io::ErrorKind::NotFound && again > 0, error);
+        again -= 1;
+        put(other.as_deref().unwrap_or(bytes))?;
+    }
     drop(temporary);
     let synced = File::open(&folder).and_then(|folder| folder.sync_all());
     if synced.is_err() {
@@ -96,8 +106,8 @@ pub fn release_temporary(root: &Path, run: &RunId) -> PathBuf {
 }
 
 /// Removes the oldest receipts but the newest `KEPT`, their signatures, and what runs that died while writing have left.
-/// Only with the worktree lock held: no other run of this checkout is writing then. Folders (of releases) are never
-/// touched. Errors with the first that cannot be removed.
+/// Only with the worktree lock held: whoever writes without it writes again what is taken away. Folders (of releases) are
+/// never touched. Errors with the first that cannot be removed.
 pub fn sweep(root: &Path) -> io::Result<()> {
     let folder = root.join(FOLDER);
     let Ok(entries) = fs::read_dir(&folder) else { return Ok(()) };

@@ -46,6 +46,19 @@ fn half_a_receipt_of_a_runner_that_died_is_in_nobodys_way() {
     assert!(!half.exists());
 }
 
+/// A run that never won its lock writes its receipt while the one that has it sweeps.
+#[test]
+fn what_a_sweep_takes_away_is_written_again() {
+    let folder = Folder::new();
+    let swept = || {
+        archive::sweep(folder.path()).unwrap();
+        None
+    };
+    let path = archive::write(folder.path(), &run(1), b"one", swept).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"one");
+    assert_eq!(names(&folder), [path.file_name().unwrap().to_str().unwrap()], "nothing else is left");
+}
+
 /// Whoever can write to the folder can put another in its place before it is signed.
 #[test]
 fn a_receipt_is_read_again_only_as_it_was_written() {
