@@ -10,7 +10,7 @@ use xtask::sys;
 use xtask::verdict::{Exit, Stop};
 
 use crate::lock_caller::{Caller, LONG, identity};
-use crate::world::{Folder, Ports};
+use crate::world::{Folder, Ports, until};
 
 #[test]
 fn one_holds_the_other_is_told_who_and_spends_its_budget() {
@@ -124,16 +124,26 @@ fn nobody_holds_the_machine_while_it_waits_for_a_folder() {
 
 #[test]
 fn both_waits_share_one_budget_and_a_failure_frees_the_folder() {
+    // On a machine that is busy enough it is spent before the second wait has begun: that round says nothing.
+    let mut budget = Duration::from_secs(2);
+    until("a round in which the folder is won and the machine is waited for", || {
+        budget *= 2;
+        both_are_waited_for(budget)
+    });
+}
+
+// Whether it came to that within the budget.
+fn both_are_waited_for(budget: Duration) -> bool {
     let ports = Ports::take(2);
     let _machine_is_held = Caller::new("ci", LONG).acquire(ports.first).expect("free");
     let folder_is_held = Caller::new("ci", LONG).acquire(ports.first + 1).expect("free");
-    let (wanted, budget) = ((ports.first + 1, ports.first), Duration::from_secs(4));
+    let wanted = (ports.first + 1, ports.first);
     let waits = std::thread::spawn(move || acquire_both(wanted, &identity("local"), budget));
     std::thread::sleep(Duration::from_secs(1));
     drop(folder_is_held);
     // While it waits for the machine, it says so to those who wait for the folder.
     let mut said = String::new();
-    crate::world::until("the waiter to hold its folder", || {
+    until("the waiter to hold its folder", || {
         if waits.is_finished() {
             return true;
         }
@@ -142,13 +152,16 @@ fn both_waits_share_one_budget_and_a_failure_frees_the_folder() {
         said = caller.said.take().concat();
         said.contains("it waits for the workstation itself")
     });
-    assert!(said.contains("it waits for the workstation itself"), "{said}");
     let (held, events) = waits.join().expect("no panic");
     assert_eq!(held.expect_err("the machine is held").exit(), Exit::NoLock);
     let news = news(&events);
-    let machine = news.iter().find(|(scope, ..)| *scope == "workstation").expect("it waited for the machine");
+    let Some(machine) = news.iter().find(|(scope, ..)| *scope == "workstation") else { return false };
+    if !said.contains("it waits for the workstation itself") {
+        return false;
+    }
     assert!(machine.2 >= Duration::from_millis(500), "a budget of its own: {news:?}");
     let _free = Caller::new("ci", Duration::from_secs(5)).acquire(ports.first + 1).expect("free again");
+    true
 }
 
 #[test]
@@ -234,7 +247,7 @@ fn a_holder_says_what_it_runs_since_when_and_until_when() {
     let mut caller = Caller::new("local", LONG);
     caller.identity.commit = Some("4be1f0912345".to_owned());
     let waits = std::thread::spawn(move || (caller.acquire(port).expect("won"), caller.identity));
-    crate::world::until("it to wait", || told_by_the_holder_of(port).waiting == Some(1));
+    until("it to wait", || told_by_the_holder_of(port).waiting == Some(1));
     let let_go_ms = sys::clocks().wall_ms;
     drop(first);
     let (_held, asked) = waits.join().expect("no panic");
@@ -246,7 +259,7 @@ fn a_holder_says_what_it_runs_since_when_and_until_when() {
     let folder = ports.first + 1;
     let begun_ms = sys::clocks().wall_ms;
     let both = std::thread::spawn(move || acquire_both((folder, port), &identity("ci"), Duration::from_secs(3)).0);
-    crate::world::until("the folder to be held", || {
+    until("the folder to be held", || {
         let lock::status::State::Held { holder } = lock::status::look(Scope::Worktree, folder).expect("a look") else {
             return false;
         };
