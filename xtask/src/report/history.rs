@@ -85,8 +85,7 @@ fn title(run: &Predicate, name: &str, used: u64, limit: u64, why: &str) -> Strin
 
 fn row(out: &mut String, name: &str, uses: &[Use], runs: usize, y: f64) {
     let height = |share: f64| y + HEIGHT * (1.0 - share.min(TOP) / TOP);
-    let across =
-        |run: usize| LEFT + 6.0 + (RIGHT - LEFT - 12.0) * if runs > 1 { run as f64 / (runs - 1) as f64 } else { 1.0 };
+    let across = |run: usize| LEFT + 6.0 + (RIGHT - LEFT - 12.0) * (run as f64 / (runs - 1).max(1) as f64);
     let (bottom, due) = (height(0.0), height(1.0));
     let _ = writeln!(
         out,

@@ -18,7 +18,9 @@ use crate::time::{Human, millis};
 const GITHUB_GRACE: Duration = Duration::from_millis(7500);
 /// What a receipt and its signature take at most, on a bad day.
 const RECEIPT: Duration = Duration::from_secs(2);
+/// Most characters of what stands in somebody's file, and of what is said of it.
 const SHOWN_MAX: usize = 80;
+const WRONG_MAX: usize = 160;
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -60,7 +62,7 @@ impl Check {
         match &finding.wrong {
             None => Self { status: Status::Ok, place, text: format!("{shown:<24} ({mark})") },
             Some(wrong) => {
-                let wrong = clean::line(wrong.as_bytes(), 2 * SHOWN_MAX);
+                let wrong = clean::line(wrong.as_bytes(), WRONG_MAX);
                 Self { status: Status::Fail, place, text: format!("{shown:<24} {wrong}") }
             }
         }

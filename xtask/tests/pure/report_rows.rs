@@ -42,7 +42,8 @@ fn two_run() -> Vec<(u64, Event)> {
 
 #[test]
 fn rows_fit_every_size() {
-    for (columns, lines) in [(80, 24), (40, 10), (200, 50), (80, 4), (80, 2), (20, 3), (5, 2), (1, 1)] {
+    let sizes = [(80, 24), (40, 10), (200, 50), (80, 4), (80, 3), (80, 2), (33, 8), (20, 3), (10, 6), (5, 2), (1, 1)];
+    for (columns, lines) in sizes {
         let mut show = Show::new(columns, lines);
         show.on(two_run());
         show.tick(180_000, "  Compiling orders-core v0.9\n");
@@ -215,6 +216,61 @@ fn a_heartbeat_names_what_runs() {
     }
     let mut beat = |now: u64| screen.tick(at(now), SIZE, &mut |_| panic!("no log is read without a terminal"));
     check("heartbeat", &(beat(194_500) + &beat(194_600) + &beat(224_500) + &beat(370_000)));
+}
+
+#[test]
+fn nobody_is_told_what_runs_before_the_locks_are_won() {
+    let mut screen = Screen::new(plain(), scene());
+    let (when, event) = waited().swap_remove(0);
+    screen.on(&Stamped { at: at(when), event }, SIZE);
+    let due = screen.due().expect("a heartbeat is due");
+    assert_eq!(screen.tick(due, SIZE, &mut |_| Vec::new()), "");
+}
+
+#[test]
+fn slow_is_what_has_used_four_fifths_of_its_deadline() {
+    for (now, slow) in [(188_199, false), (188_200, true)] {
+        let mut show = Show::new(80, 24);
+        show.on(two_run());
+        show.tick(now, "");
+        let text = show.terminal.text();
+        let fmt = text.lines().find(|line| line.trim_start().starts_with("fmt")).expect("its row");
+        assert_eq!(fmt.contains("SLOW"), slow, "{text}");
+    }
+}
+
+#[test]
+fn what_waits_says_for_what() {
+    let mut scene = scene();
+    for task in [1, 2] {
+        scene.tasks[task].mutex = Some(name("target"));
+        scene.tasks[task].needs.clear();
+    }
+    scene.tasks[3].mutex = Some(name("web"));
+    scene.tasks[3].needs.clear();
+    let mut screen = Screen::new(terminal(), scene);
+    for (when, event) in two_run() {
+        screen.on(&Stamped { at: at(when), event }, SIZE);
+    }
+    let last = screen.tick(at(165_000), SIZE, &mut |_| Vec::new());
+    assert!(last.contains("waiting  smoke 8 cpu (slots); test-pg (alone with typecheck)"), "{last:?}");
+}
+
+#[test]
+fn a_screen_goes_on_where_another_process_has_shown_the_begin() {
+    let mut other = Screen::new(terminal(), scene());
+    two_run().into_iter().for_each(|(when, event)| other.learn(&Stamped { at: at(when), event }));
+    assert_eq!(other.due(), None, "nothing is drawn of what is shown elsewhere");
+    let fmt = finished("fmt", Verdict::Passed, 164_200, 2900);
+    let shown = text(other.on(&Stamped { at: at(167_100), event: fmt }, SIZE));
+    assert!(shown.contains("1/4 done") && shown.contains("typecheck"), "{shown:?}");
+    // It takes the other's rows away, where there are any.
+    let takes_away = |style| {
+        let screen = Screen::new(style, scene());
+        (screen.has_rows(), screen.erase_others())
+    };
+    assert_eq!(takes_away(terminal()), (true, "\r\u{1b}[J".to_owned()));
+    assert_eq!(takes_away(plain()), (false, String::new()));
 }
 
 /// What waits is looked through in every frame and at every event: that must not take the time of the run. Three hundred
