@@ -26,8 +26,9 @@ use crate::verdict::{Cause, ExitStatus, Limit, Reason, Stop, Verdict};
 pub enum Input {
     /// Nothing but time passed. Also the first input of a run.
     Tick,
-    /// The task's process exists; its deadline counts from now.
-    Started(usize),
+    /// The task's process exists. Its deadline counts from this moment, which is before it could do anything: what was told
+    /// late, on a busy machine, makes no task's time shorter.
+    Started(usize, Moment),
     /// The task's process could not be had. It counts as ended: nothing of it is left.
     NotStarted(usize, Verdict),
     /// Everything of the task is gone.
@@ -205,7 +206,7 @@ impl Schedule {
         }
         match input {
             Input::Tick => {}
-            Input::Started(task) => self.started(now, task, &mut out),
+            Input::Started(task, at) => self.started(now, task, at, &mut out),
             Input::NotStarted(task, verdict) => self.not_started(now, task, verdict, &mut out),
             Input::Ended(task, ending) => self.ended(now, task, &ending, &mut out),
             Input::LogFull(task, limit) => self.log_full(now, task, limit, &mut out),
@@ -242,11 +243,11 @@ impl Schedule {
         tasks.chain((self.halt.is_none() && !self.done).then_some(self.cut)).min()
     }
 
-    fn started(&mut self, now: Moment, task: usize, out: &mut Vec<Action>) {
+    fn started(&mut self, now: Moment, task: usize, at: Moment, out: &mut Vec<Action>) {
         assert!(matches!(self.states[task], State::Starting), "task {task} started, but is {:?}", self.states[task]);
-        let deadline = now + self.plan.tasks[task].deadline;
+        let deadline = at + self.plan.tasks[task].deadline;
         self.states[task] = State::Running(Running { deadline, log_full: None, stop: None });
-        self.line.expect(task, now + self.jobs.jobs[task].estimate);
+        self.line.expect(task, at + self.jobs.jobs[task].estimate);
         self.stop_task(now, task, out);
     }
 

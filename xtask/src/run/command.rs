@@ -78,6 +78,7 @@ struct CommandHands<'a> {
 
 impl CommandHands<'_> {
     fn start(&mut self) {
+        let began = sys::now();
         let stdin = std::io::stdin().as_fd().try_clone_to_owned().map_err(|e| format!("no stdin: {e}"));
         let started = stdin.and_then(|stdin| {
             let spawn = Spawn {
@@ -95,7 +96,7 @@ impl CommandHands<'_> {
             self.tree.spawn(COMMAND, spawn)
         });
         self.inbox.push_back(match started {
-            Ok(_) => Input::Started(0),
+            Ok(_) => Input::Started(0, began),
             Err(why) => Input::NotStarted(0, Verdict::Failed(Cause::Spawn(why))),
         });
     }

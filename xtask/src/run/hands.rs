@@ -206,23 +206,22 @@ impl<'a> RunnerHands<'a> {
     fn launch(&mut self, index: usize, service: &Env) {
         let cpus = self.seats[index].cpus.clone();
         match self.spawn(index, &cpus, service) {
-            Ok((path, file)) => {
-                let now = sys::now();
+            Ok((path, file, began)) => {
                 let task = self.task(index).name.clone();
                 let log = path.strip_prefix(&self.work.order.root).unwrap_or(&path).display().to_string();
                 let seat = &mut self.seats[index];
-                seat.started = Some(now);
-                seat.log = Some(Log::new(file, now));
+                seat.started = Some(began);
+                seat.log = Some(Log::new(file, began));
                 let deadline = self.work.plan.tasks[index].deadline;
                 self.tell(Event::TaskStarted { task, cpus, deadline, log });
-                self.inbox.push_back(Input::Started(index));
+                self.inbox.push_back(Input::Started(index, began));
             }
             Err(cause) => self.not_started(index, Verdict::Failed(cause)),
         }
     }
 
-    // Gives the log, and its path.
-    fn spawn(&mut self, index: usize, cpus: &[usize], service: &Env) -> Result<(PathBuf, File), Cause> {
+    // Gives the log's path, the log, and the last moment at which the task could not have begun.
+    fn spawn(&mut self, index: usize, cpus: &[usize], service: &Env) -> Result<(PathBuf, File, Moment), Cause> {
         let task = self.task(index);
         let root = &self.work.order.root;
         for output in &task.outputs {
@@ -247,8 +246,9 @@ impl<'a> RunnerHands<'a> {
             session: false,
             hand_over: Vec::new(),
         };
+        let began = sys::now();
         self.tree.spawn(Owner::Task(index), spawn).map_err(Cause::Spawn)?;
-        Ok((path, file))
+        Ok((path, file, began))
     }
 
     fn stop(&mut self, now: Moment, index: usize, signal: Signal, why: Why) {
@@ -403,12 +403,7 @@ impl Hands for RunnerHands<'_> {
     fn wait(&mut self, until: Option<Moment>) -> (Moment, Input) {
         loop {
             if let Some(input) = self.inbox.pop_front() {
-                let now = sys::now();
-                if let Input::Started(index) = input {
-                    // The schedule counts the deadline from this very moment; so does the receipt.
-                    self.seats[index].started = Some(now);
-                }
-                return (now, input);
+                return (sys::now(), input);
             }
             let now = sys::now();
             self.look_around(now);

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,4 +61,18 @@ int poll(struct pollfd *fds, nfds_t count, int timeout) {
         return -1;
     }
     return real(fds, count, timeout);
+}
+
+/* INTERPOSED_SLOW_SPAWN=NAME: a second passes between the start of a program of that name and the moment at which that is known. */
+int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attributes,
+                 char *const arguments[], char *const environment[]) {
+    static int (*real)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[],
+                       char *const[]);
+    if (!real) real = dlsym(RTLD_NEXT, "posix_spawnp");
+    int result = real(pid, file, actions, attributes, arguments, environment);
+    const char *program = getenv("INTERPOSED_SLOW_SPAWN");
+    const char *name = strrchr(file, '/');
+    struct timespec left = {program && name && strcmp(name + 1, program) == 0, 0};
+    while (nanosleep(&left, &left) != 0) {} /* its end is a signal */
+    return result;
 }

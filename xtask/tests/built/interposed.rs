@@ -109,3 +109,15 @@ fn a_run_on_a_machine_that_stood_still_is_late() {
     run.wait().expect(3);
     assert_eq!(the_receipt(&world)["predicate"]["result"], "late");
 }
+
+/// What a task had done before that was heard of is a part of its time.
+#[test]
+fn the_time_of_a_task_begins_before_it_does() {
+    let world = World::new(&suite("2m", "true").replace("deadline = \"1s\"", "deadline = \"1m\""));
+    let Some(run) = start(&world, &["verify"], &[("INTERPOSED_SLOW_SPAWN", "sh")]) else {
+        return skipped("the_time_of_a_task_begins_before_it_does", "there is no C compiler");
+    };
+    run.wait().expect(0);
+    let took = the_receipt(&world)["predicate"]["tasks"][0]["took_ms"].as_u64().expect("a number");
+    assert!(took >= 1000, "{took}");
+}

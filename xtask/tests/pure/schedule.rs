@@ -65,6 +65,14 @@ fn exactly_at_the_deadline_is_in_time_and_a_nanosecond_later_is_late() {
 }
 
 #[test]
+fn a_deadline_counts_from_the_start_and_not_from_when_that_was_told() {
+    let heard = "at 0 tick -> start a on 0\n at 9 began a when=1 -> | wake 11\n";
+    check("task a", &format!("{heard} at 12 exited a 0 when=11 -> a passed, done"));
+    check("task a", &format!("{heard} at 12 exited a 0 when=11+ -> a late(task), done"));
+    check("task a", "at 0 tick -> start a on 0\n at 12 began a when=1 -> ask a SIGTERM late | wake 16");
+}
+
+#[test]
 fn task_that_needed_a_signal_has_not_passed_whatever_its_exit_code() {
     check(
         "task a limit=10",

@@ -14,8 +14,8 @@ use xtask::verdict::{Cause, ExitStatus, Limit, Reason, Stop, Verdict};
 /// The plan: `run pool=2 deadline=100 wrap-up=6 grace=4 on-failure=finish` (all optional), then tasks,
 /// `task NAME limit=10 cpus=1 needs=A+B mutex=M usual=5`. The script: lines `at TIME INPUT -> ACTION, ACTION`, `| wake
 /// TIME` at the end where it matters. Times are seconds after the lock was won; `10+` is one nanosecond after 10. Inputs:
-/// `tick`, `began a`, `unstarted a`, `exited a CODE` (`9` signal: `SIG9`), with `when=TIME` for a leader that ended
-/// before that was heard of, `left` and `missing`; `full a`, `int`, `term`, `hup`, `lost`.
+/// `tick`, `began a`, `unstarted a`, `exited a CODE` (`9` signal: `SIG9`), with `when=TIME` for a leader that began or
+/// ended before that was heard of, `left` and `missing`; `full a`, `int`, `term`, `hup`, `lost`.
 pub fn check(plan: &str, script: &str) {
     let plan = plan_of(plan);
     let mut schedule = Schedule::new(&plan, moment("0"));
@@ -81,9 +81,10 @@ fn moment(text: &str) -> Moment {
 fn input_of(plan: &Plan, words: &[&str]) -> Input {
     let task = || plan.tasks.iter().position(|task| task.name.as_str() == words[3]).expect("a known task");
     let rest = words.get(4..).unwrap_or_default();
+    let when = || rest.iter().find_map(|word| word.strip_prefix("when=")).map_or(moment(words[1]), moment);
     match words[2] {
         "tick" => Input::Tick,
-        "began" => Input::Started(task()),
+        "began" => Input::Started(task(), when()),
         "withdrawn" => Input::NotStarted(task(), Verdict::NotRun(Reason::Cancelled(Stop::Int))),
         "unstarted" => Input::NotStarted(task(), Verdict::Failed(Cause::Spawn("no such program".to_owned()))),
         "exited" => Input::Ended(
@@ -93,7 +94,7 @@ fn input_of(plan: &Plan, words: &[&str]) -> Input {
                     Some(signal) => ExitStatus::Signal(signal.parse().unwrap()),
                     None => ExitStatus::Code(rest[0].parse().unwrap()),
                 },
-                at: rest.iter().find_map(|word| word.strip_prefix("when=")).map_or(moment(words[1]), moment),
+                at: when(),
                 leftovers: rest.iter().filter(|word| word.starts_with("left")).map(|_| "sleep 7".to_owned()).collect(),
                 leftovers_fail: !rest.contains(&"left-may-be"),
                 trouble: rest.contains(&"missing").then(|| "no app".to_owned()),

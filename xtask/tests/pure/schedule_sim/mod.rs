@@ -189,6 +189,8 @@ fn random_fate(dice: &mut Dice, task: &Planned) -> Fate {
 struct Seen {
     decided: Option<Moment>,
     started: Option<Moment>,
+    /// When that was told.
+    told: Option<Moment>,
     slots: Vec<usize>,
     asked: Option<(Moment, Why)>,
     killed: Option<Moment>,
@@ -322,12 +324,16 @@ impl<'a> World<'a> {
                     return self.feed(Input::NotStarted(task, verdict));
                 }
                 let (lasts, floods) = (fate.lasts, fate.floods);
-                self.seen[task].started = Some(self.now);
+                // It began when it was asked for or a little later, and is heard of now.
+                let ago = fate.appears.unwrap_or_default().as_nanos() as u64 / 2;
+                let began = Moment::from_nanos(self.now.as_nanos() - ago);
+                self.seen[task].started = Some(began);
+                self.seen[task].told = Some(self.now);
                 self.will(lasts, Coming::Dies(task, 0));
                 if let Some(floods) = floods {
                     self.will(floods, Coming::Floods(task));
                 }
-                self.feed(Input::Started(task));
+                self.feed(Input::Started(task, began));
             }
             Coming::Dies(task, signal) if self.seen[task].dead.is_none() => {
                 let fate = self.fates[task].clone();

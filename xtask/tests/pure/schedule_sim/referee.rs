@@ -64,7 +64,7 @@ impl World<'_> {
                 };
                 assert!(fair, "task {task} is asked for no reason: {why:?}");
                 assert_eq!(signal, if let Why::Cancelled(stop) = why { stop } else { Stop::Term });
-                if seen.started == Some(now) {
+                if seen.told == Some(now) {
                     self.endings.insert("asked as it began");
                 }
                 self.seen[task].asked = Some((now, why));
@@ -83,7 +83,7 @@ impl World<'_> {
                 };
                 assert!(fair, "task {task} is killed for no reason: {why:?}");
                 self.endings.insert(match (why, seen.asked) {
-                    (_, None) if seen.started == Some(now) => "killed as it began",
+                    (_, None) if seen.told == Some(now) => "killed as it began",
                     (Why::GraceOver, Some((asked, _))) if self.last_grace < asked + self.plan.stop_grace => {
                         "killed by the last grace"
                     }
