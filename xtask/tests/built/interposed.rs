@@ -39,14 +39,14 @@ fn the_receipt(world: &World) -> Value {
 fn suite(deadline: &str, command: &str) -> String {
     let run =
         format!("deadline = \"{deadline}\"\nqueue = \"1m\"\nmargin = \"1m\"\nstop-grace = \"200ms\"\nwrap-up = \"3s\"");
-    format!("schema = 1\n[run]\n{run}\n[task.one]\ncommand = ['sh', '-c', '{command}']\ndeadline = \"1s\"\n")
+    format!("schema = 1\n[run]\n{run}\n[task.one]\ncommand = ['sh', '-c', '{command}']\ndeadline = \"5s\"\n")
 }
 
 /// The deadline passes while the receipt is on its way to the disk: what was written as passed is late.
 #[test]
 fn a_receipt_that_takes_too_long_to_write_says_so() {
-    let world = World::new(&suite("5s", "true"));
-    let Some(run) = verify(&world, "INTERPOSED_SLOW_SYNC", "6") else {
+    let world = World::new(&suite("9s", "true"));
+    let Some(run) = verify(&world, "INTERPOSED_SLOW_SYNC", "10") else {
         return skipped("a_receipt_that_takes_too_long_to_write_says_so", "there is no C compiler");
     };
     run.wait().expect(3);
@@ -100,7 +100,7 @@ fn a_run_that_cannot_wait_ends_at_once_and_says_so() {
 #[test]
 fn a_run_on_a_machine_that_stood_still_is_late() {
     // The orphan wakes the runner, and the news of the task's end the keeper.
-    let world = World::new(&suite("5s", "touch still; (true &); sleep 1000"));
+    let world = World::new(&suite("1m", "touch still; (true &); sleep 1000"));
     let path = world.repo.join("still").display().to_string();
     let how = [("INTERPOSED_STANDSTILL", &path[..]), ("INTERPOSED_SLOW_SYNC", "1")];
     let Some(run) = start(&world, &["verify"], &how) else {
@@ -113,7 +113,7 @@ fn a_run_on_a_machine_that_stood_still_is_late() {
 /// What a task had done before that was heard of is a part of its time.
 #[test]
 fn the_time_of_a_task_begins_before_it_does() {
-    let world = World::new(&suite("2m", "true").replace("deadline = \"1s\"", "deadline = \"1m\""));
+    let world = World::new(&suite("2m", "true").replace("deadline = \"5s\"", "deadline = \"1m\""));
     let Some(run) = start(&world, &["verify"], &[("INTERPOSED_SLOW_SPAWN", "sh")]) else {
         return skipped("the_time_of_a_task_begins_before_it_does", "there is no C compiler");
     };
