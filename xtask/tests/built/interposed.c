@@ -11,6 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Signals cut no second short. */
+static void pass(int seconds) {
+    struct timespec left = {seconds, 0};
+    while (nanosleep(&left, &left) != 0) {}
+}
+
+static int synced; /* seconds that a sync took without their passing */
+
 /* INTERPOSED_SUSPENDED=PATH: once that file is there, five seconds more have passed on the clock that goes on in suspend.
    INTERPOSED_STANDSTILL=PATH: once that file is there, an hour more has passed on every clock but the wall's. */
 int clock_gettime(clockid_t clock, struct timespec *at) {
@@ -19,12 +27,14 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
     int result = real(clock, at);
     const char *path = getenv("INTERPOSED_SUSPENDED");
     if (path && clock == CLOCK_BOOTTIME && access(path, F_OK) == 0) at->tv_sec += 5;
+    at->tv_sec += synced;
     path = getenv("INTERPOSED_STANDSTILL");
     if (path && clock != CLOCK_REALTIME && access(path, F_OK) == 0) at->tv_sec += 3600;
     return result;
 }
 
-/* INTERPOSED_SLOW_SYNC=SECONDS: so long does it take to sync a receipt that has no name yet. */
+/* INTERPOSED_SLOW_SYNC=SECONDS: so long does it take to sync a receipt that has no name yet, by every clock; a second of it
+   passes. */
 int fsync(int fd) {
     static int (*real)(int);
     if (!real) real = dlsym(RTLD_NEXT, "fsync");
@@ -32,7 +42,10 @@ int fsync(int fd) {
     char link[64], name[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = seconds ? readlink(link, name, sizeof name - 1) : -1;
-    if (length > 4 && memcmp(name + length - 4, ".new", 4) == 0) sleep(atoi(seconds));
+    if (length > 4 && memcmp(name + length - 4, ".new", 4) == 0) {
+        pass(1);
+        synced = atoi(seconds) - 1;
+    }
     return real(fd);
 }
 
@@ -48,7 +61,7 @@ static int is_runner(void) {
 /* INTERPOSED_SLOW_START=SECONDS: so long does it take until the second process of a run does anything. */
 __attribute__((constructor)) static void start(void) {
     const char *seconds = getenv("INTERPOSED_SLOW_START");
-    if (seconds && is_runner()) sleep(atoi(seconds));
+    if (seconds && is_runner()) pass(atoi(seconds));
 }
 
 /* INTERPOSED_NO_POLL=PATH: once that file is there, the second process of a run cannot wait for anything. */
@@ -72,7 +85,6 @@ int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t 
     int result = real(pid, file, actions, attributes, arguments, environment);
     const char *program = getenv("INTERPOSED_SLOW_SPAWN");
     const char *name = strrchr(file, '/');
-    struct timespec left = {program && name && strcmp(name + 1, program) == 0, 0};
-    while (nanosleep(&left, &left) != 0) {} /* its end is a signal */
+    if (program && name && strcmp(name + 1, program) == 0) pass(1);
     return result;
 }
