@@ -190,7 +190,7 @@ impl fmt::Display for Word {
     }
 }
 
-/// The exit codes, the same for every command (DESIGN: Commands).
+/// The exit codes, the same for every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// 0: passed, or accepted.

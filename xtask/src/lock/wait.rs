@@ -143,7 +143,7 @@ pub enum News {
 }
 
 /// The state of one wait.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Wait {
     end: Moment,
     once: bool,
@@ -183,24 +183,9 @@ impl Wait {
             once: budget.is_zero(),
             marks,
             seed,
-            connected: None,
-            greeted: false,
             ask_at: began,
-            holder: None,
-            looked: false,
-            look_end: None,
-            refused_since: None,
-            refusals: 0,
-            silences: 0,
-            closes: 0,
-            resets: 0,
-            reset_since: None,
-            rebuffs: 0,
-            owes_pause: false,
             second: began,
-            hang_ups: 0,
-            said_at: None,
-            behind: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -155,13 +155,14 @@ impl Host {
         let until = sys::now() + limit;
         let child = command.stdin(Stdio::null()).process_group(0).spawn();
         let mut child = child.with_context(|| format!("cannot run {what}"))?;
+        let pid = i32::try_from(child.id()).expect("a process id is an i32");
         let over = loop {
-            match has_ended(&mut child) {
-                Ok(true) => break None,
-                Ok(false) if sys::now() > until => {
+            match sys::peek_exited(Some(pid)) {
+                Ok(Some(_)) => break None,
+                Ok(None) if sys::now() > until => {
                     break Some(anyhow!("{what} was not over after {}", crate::time::Human(limit)));
                 }
-                Ok(false) => {}
+                Ok(None) => {}
                 Err(e) => break Some(e.into()),
             }
             if let Err(over) = self.pause(STEP) {
@@ -169,9 +170,7 @@ impl Host {
             }
         };
         // Also what the command left running. It is a zombie still, so that the group's number is its own.
-        if let Ok(group) = i32::try_from(child.id()) {
-            let _ = kill(Pid::from_raw(-group), Signal::SIGKILL);
-        }
+        let _ = kill(Pid::from_raw(-pid), Signal::SIGKILL);
         let status = child.wait()?;
         over.map_or(Ok(status), Err)
     }
@@ -227,16 +226,6 @@ fn reason(error: &anyhow::Error) -> String {
         text.push_str(" …");
     }
     text
-}
-
-#[cfg(target_os = "linux")]
-fn has_ended(child: &mut Child) -> io::Result<bool> {
-    Ok(sys::peek_exited(i32::try_from(child.id()).ok())?.is_some())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn has_ended(child: &mut Child) -> io::Result<bool> {
-    Ok(child.try_wait()?.is_some())
 }
 
 /// Waits for the end of a child, but not longer than `limit`; `None` then.

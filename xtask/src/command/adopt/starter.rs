@@ -86,7 +86,7 @@ impl Found<'_> {
     pub fn tops(&self, name: &str) -> Vec<String> {
         let mut tops = self.all_tops(name);
         // A fourth is an example or a fixture more often than a product.
-        tops.retain(|dir| is_shallow(dir));
+        tops.retain(|dir| !dir.contains('/'));
         tops.truncate(3);
         tops
     }
@@ -127,10 +127,6 @@ impl Found<'_> {
         };
         self.files.iter().filter(is_ci).filter_map(|path| (self.read)(path)).collect()
     }
-}
-
-fn is_shallow(dir: &str) -> bool {
-    !dir.contains('/')
 }
 
 #[derive(Default)]

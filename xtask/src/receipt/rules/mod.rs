@@ -238,6 +238,13 @@ impl Refusals {
         self.found.last_mut().expect("just pushed")
     }
 
+    // One for each text.
+    fn each(&mut self, texts: impl IntoIterator<Item = String>) {
+        for text in texts {
+            self.add(text);
+        }
+    }
+
     // Refuses unless both are the same.
     fn same<T: PartialEq + Into<Value> + Clone>(&mut self, got: T, want: T, text: impl FnOnce() -> String) {
         if got != want {

@@ -298,7 +298,5 @@ fn is_named(output: &str, name: &str) -> bool {
 }
 
 pub(super) fn sums(_: &Receipt, gate: &Gate, refusals: &mut Refusals) {
-    for why in gate.sums.iter().flatten() {
-        refusals.add(why.as_str());
-    }
+    refusals.each(gate.sums.iter().flatten().cloned());
 }

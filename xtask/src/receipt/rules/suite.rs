@@ -178,9 +178,7 @@ pub(super) fn task_dropped(_: &Receipt, gate: &Gate, refusals: &mut Refusals) {
 
 pub(super) fn limit_raised(_: &Receipt, gate: &Gate, refusals: &mut Refusals) {
     let Some((at, old, new)) = suites(gate) else { return };
-    for raised in raised(old, new) {
-        refusals.add(format!("{raised} (at {at})"));
-    }
+    refusals.each(raised(old, new).into_iter().map(|raised| format!("{raised} (at {at})")));
 }
 
 /// Which limits are looser in `new` than in `old`, a line each.

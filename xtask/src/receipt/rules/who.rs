@@ -127,9 +127,7 @@ pub(super) fn receipt_form(error: &ParseError, refusals: &mut Refusals) {
 }
 
 pub(super) fn signature_missing(seal: &Seal, refusals: &mut Refusals) {
-    if let Some(why) = &seal.missing {
-        refusals.add(format!("there is no signature: {why}"));
-    }
+    refusals.each(seal.missing.iter().map(|why| format!("there is no signature: {why}")));
 }
 
 pub(super) fn signature_form(seal: &Seal, refusals: &mut Refusals) {
@@ -149,10 +147,8 @@ pub(super) fn signature_wrong(seal: &Seal, refusals: &mut Refusals) {
 }
 
 fn faults(name: &str, faults: &[Fault], refusals: &mut Refusals) {
-    for fault in faults {
-        let place = if fault.line == 0 { String::new() } else { format!(":{}", fault.line) };
-        refusals.add(format!("{name}{place}: {}", fault.what));
-    }
+    let place = |fault: &Fault| if fault.line == 0 { String::new() } else { format!(":{}", fault.line) };
+    refusals.each(faults.iter().map(|fault| format!("{name}{}: {}", place(fault), fault.what)));
 }
 
 pub(super) fn signers_file(seal: &Seal, refusals: &mut Refusals) {
@@ -160,9 +156,7 @@ pub(super) fn signers_file(seal: &Seal, refusals: &mut Refusals) {
 }
 
 pub(super) fn revoked_file(seal: &Seal, refusals: &mut Refusals) {
-    for (name, _, found) in &seal.revoked {
-        faults(name, found, refusals);
-    }
+    seal.revoked.iter().for_each(|(name, _, found)| faults(name, found, refusals));
 }
 
 pub(super) fn signer_unknown(seal: &Seal, refusals: &mut Refusals) {
@@ -172,21 +166,15 @@ pub(super) fn signer_unknown(seal: &Seal, refusals: &mut Refusals) {
 }
 
 pub(super) fn signer_namespace(seal: &Seal, refusals: &mut Refusals) {
-    if let Some(why) = seal.wrong_namespace() {
-        refusals.add(why);
-    }
+    refusals.each(seal.wrong_namespace());
 }
 
 pub(super) fn signer_not_valid(seal: &Seal, refusals: &mut Refusals) {
-    if let Some(why) = seal.invalid() {
-        refusals.add(why);
-    }
+    refusals.each(seal.invalid());
 }
 
 pub(super) fn signer_revoked(seal: &Seal, refusals: &mut Refusals) {
-    if let Some(name) = seal.revoking() {
-        refusals.add(format!("the key that signed is revoked in {name}"));
-    }
+    refusals.each(seal.revoking().map(|name| format!("the key that signed is revoked in {name}")));
 }
 
 pub(super) fn signer_role(receipt: &Receipt, gate: &Gate, refusals: &mut Refusals) {
