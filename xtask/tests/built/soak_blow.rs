@@ -1,6 +1,8 @@
 //! What is done to the processes of a run.
 
 use std::fs;
+use std::net::TcpStream;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -87,6 +89,8 @@ pub fn strike(
         (Blow::Pause(length), _) => {
             send(keeper, Signal::SIGSTOP);
             std::thread::sleep(length);
+            // It comes to its turn, or its budget is over.
+            within(Duration::from_secs(2), || TcpStream::connect(("127.0.0.1", ground.ports.first)).is_err());
             send(keeper, Signal::SIGCONT);
             "keeper paused"
         }

@@ -107,6 +107,9 @@ impl<'a> Caller<'a> {
         if plan.dirty {
             self.world.write("uncommitted", "a file\n");
         }
+        if plan.suite.code.is_none() {
+            self.ground.fault("endless task");
+        }
         let before: BTreeSet<PathBuf> = self.world.receipts().into_iter().collect();
         let ballast = self.fill(plan.disk);
         let numbers: Vec<u32> =
@@ -120,9 +123,11 @@ impl<'a> Caller<'a> {
             if blow.kills() && blow != Blow::KillBoth {
                 wrong.extend(self.ground.watch_the_end(numbers[0]));
             }
+            if blow.asks() && !within(CLEAN_UP, || running[0].has_ended()) {
+                wrong.push(format!("it was asked to end, and has not in {CLEAN_UP:?}"));
+            }
         }
-        let over =
-            within(LONGEST, || running.iter_mut().all(|run| run.child.try_wait().is_ok_and(|end| end.is_some())));
+        let over = within(LONGEST, || running.iter_mut().all(Running::has_ended));
         let mut done: Vec<Done> = Vec::new();
         if over {
             // What the tasks left is looked for at the very end of the runs, before anything else takes time.
@@ -307,6 +312,19 @@ impl<'a> Caller<'a> {
                 return Some(wrong);
             }
         }
+        let ms = |task: &Value, what: &str| Duration::from_millis(task[what].as_u64().unwrap_or_default());
+        let too_long = |task: &&Value| ms(task, "took_ms") > ms(task, "deadline_ms") + CLEAN_UP;
+        if let Some(task) = predicate["tasks"].as_array().and_then(|tasks| tasks.iter().find(too_long)) {
+            return Some(format!("its deadline has not ended a task: {task}"));
+        }
+        let undisturbed =
+            matches!(plan.blow, None | Some(Blow::Pause(_))) && plan.disk == Disk::Fine && !plan.suite.strays;
+        for (name, verdict) in plan.suite.verdicts.iter().filter(|_| undisturbed && predicate["lock"]["held"] == true) {
+            let told = predicate["tasks"].as_array().into_iter().flatten().find(|task| task["name"] == **name);
+            if let Some(told) = told.filter(|told| told["verdict"] != *verdict) {
+                return Some(format!("a task that has to be {verdict} is not: {told}"));
+            }
+        }
         let claimed = |task: &Value| task["verdict"] == "passed" && task["command"].to_string().contains("\"claim\"");
         if predicate["tasks"].as_array().is_some_and(|tasks| tasks.iter().any(claimed)) {
             return Some("a receipt was written over what was there".to_owned());
@@ -325,7 +343,7 @@ impl<'a> Caller<'a> {
         };
         misjudged(&receipt, &answer, exit, known).or_else(|| {
             let mut dice = Dice::new(self.ground.seed, u64::from(FORGING + number));
-            (0..if exit == 0 { 3 } else { 0 }).find_map(|_| self.forge(&text, &mut dice, known))
+            (0..if exit == 0 { 4 } else { 0 }).find_map(|_| self.forge(&text, &mut dice, known))
         })
     }
 

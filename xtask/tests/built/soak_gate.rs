@@ -1,5 +1,7 @@
 //! What the gate must say of a receipt, worked out from what was done to the run, not by the rules of the program.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use xtask::receipt::statement::Receipt;
 
@@ -117,7 +119,10 @@ pub fn misjudged(receipt: &Value, answer: &Value, exit: i32, known: Known) -> Op
 /// A change to an accepted receipt after which the gate has to refuse it, and for what. None where it means nothing here.
 pub fn forged(receipt: &[u8], dice: &mut Dice, known: Known) -> Option<(&'static str, Vec<u8>, &'static str)> {
     let mut receipt = Receipt::parse(receipt).ok()?;
-    let &(what, change, codes) = dice.pick(CHANGES);
+    // Every rule has its turn, however many changes it refuses.
+    let rules: BTreeSet<&str> = CHANGES.iter().map(|(.., codes)| codes[0]).collect();
+    let rule = *dice.pick(&Vec::from_iter(rules));
+    let &&(what, change, codes) = dice.pick(&Vec::from_iter(CHANGES.iter().filter(|(.., codes)| codes[0] == rule)));
     let tasks = &receipt.predicate.tasks;
     let nothing = match what {
         // These receipts have no signature and no outputs.

@@ -44,6 +44,11 @@ impl Blow {
         matches!(self, Self::KillKeeper | Self::KillGroup | Self::KillBoth)
     }
 
+    /// The run is asked to end.
+    pub fn asks(self) -> bool {
+        matches!(self, Self::Ask(_) | Self::AskTwice | Self::Freeze)
+    }
+
     /// One of the two processes dies, or both do.
     pub fn kills(self) -> bool {
         self.kills_the_keeper() || self == Self::KillRunner
@@ -152,7 +157,7 @@ impl Plan {
 
     // Some of what is done is done where it hurts most.
     fn aimed(mut self, dice: &mut Dice, ground: &Ground) -> Self {
-        let (aim, sharp, short) = (dice.percent(50), dice.percent(25), dice.below(100));
+        let (aim, sharp, short) = (dice.percent(50), dice.percent(40), dice.below(100));
         let (shim, token) = (ground.shim.is_some(), self.token.clone());
         let fixture = ground.fixture(&token);
         let calm = Self { disk: Disk::Fine, step: None, slept_at_ms: None, alone: false, twins: false, ..self.clone() };
@@ -166,9 +171,9 @@ impl Plan {
                 Self { suite: fixture.short("deaf hang", 3), blow, when, moment, ..calm }
             }
             // The budget is spent before the lock is asked for.
-            Some(Blow::Pause(_)) if aim => {
-                let moment = Duration::from_micros(dice.below(30_000));
-                Self { when: When::Asked, moment, queue: Some("100ms"), ..self }
+            _ if short < 8 => {
+                let moment = Duration::from_micros(dice.below(25_000));
+                Self { blow: Some(PAUSE), when: When::Asked, moment, queue: Some("100ms"), twins: false, ..self }
             }
             Some(Blow::Pause(_) | Blow::KillTask) | None => self,
             Some(blow) if blow.kills() && sharp && shim => {

@@ -44,6 +44,17 @@ enum End {
     NotRun,
 }
 
+impl End {
+    fn verdict(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Late => "late",
+            Self::NotRun => "not-run",
+            Self::Passed | Self::Changed | Self::Claimed | Self::Strayed => "passed",
+        }
+    }
+}
+
 /// A way of behaving: orders for the fixture, and what the suite says of the task beside them.
 struct Habit(&'static str, &'static str, End);
 
@@ -77,6 +88,10 @@ const HABITS: &[Habit] = &[
     Habit("fork chain 30 hang end hang", "", End::Late),
     Habit("threads clobber deaf hang", "", End::Late),
     Habit("touch made-by-a-task say hi", "", End::Changed),
+];
+
+// Beside what the others do.
+const EXTRAS: &[Habit] = &[
     Habit("claim say hi", "", End::Claimed),
     Habit("fork session leave bare everywhere close deaf hang end sleep 40 say hi", KILL, End::Strayed),
 ];
@@ -103,7 +118,14 @@ impl Fixture<'_> {
     pub fn short(&self, orders: &str, code: i32) -> RandomSuite {
         let run = format!("schema = 1\n[run]\ndeadline = \"4s\"\nwrap-up = \"3s\"\n{RUN}{REST}");
         let text = format!("{run}{}deadline = \"900ms\"\n", self.task("t0", orders));
-        RandomSuite { text, code: Some(code), alone: ("t0".to_owned(), code), claims: false, strays: false }
+        RandomSuite {
+            text,
+            code: Some(code),
+            alone: ("t0".to_owned(), code),
+            verdicts: Vec::new(),
+            claims: false,
+            strays: false,
+        }
     }
 }
 
@@ -116,6 +138,8 @@ pub struct RandomSuite {
     pub code: Option<i32>,
     /// A task that needs no other; and the code of a run of it alone.
     pub alone: (String, i32),
+    /// The verdict of each task, if nobody interferes.
+    pub verdicts: Vec<(String, &'static str)>,
     /// A task may put something in the place of the receipt.
     pub claims: bool,
     /// A task may leave something that nobody can tell whose it is.
@@ -128,7 +152,7 @@ impl RandomSuite {
         // In half of them every task passes; the others take what comes.
         let tame = dice.percent(50);
         let mut text = format!("schema = 1\n[run]\ndeadline = \"300s\"\nwrap-up = \"20s\"\n{RUN}{REST}");
-        let mut ends: Vec<End> = Vec::new();
+        let (mut ends, mut names): (Vec<End>, Vec<String>) = (Vec::new(), Vec::new());
         for number in 0..=dice.below(5) {
             let Habit(orders, more, end) = loop {
                 let habit = dice.pick(HABITS);
@@ -136,7 +160,8 @@ impl RandomSuite {
                     break habit;
                 }
             };
-            text += &fixture.task(&format!("t{number}"), orders);
+            names.push(format!("t{number}"));
+            text += &fixture.task(&names[number as usize], orders);
             text += more;
             // What is late never ends by itself, and nothing else takes long.
             text += if *end == End::Late { "deadline = \"500ms\"\n" } else { "deadline = \"40s\"\n" };
@@ -148,8 +173,17 @@ impl RandomSuite {
             let starts = need.is_none_or(|need| !matches!(ends[need as usize], End::Failed | End::Late | End::NotRun));
             ends.push(if starts { *end } else { End::NotRun });
         }
+        for (at, Habit(orders, more, end)) in EXTRAS.iter().enumerate() {
+            if dice.percent(6) {
+                names.push(format!("extra{at}"));
+                text += &fixture.task(&format!("extra{at}"), orders);
+                text += &format!("{more}deadline = \"40s\"\n");
+                ends.push(*end);
+            }
+        }
         let (claims, strays) = (ends.contains(&End::Claimed), ends.contains(&End::Strayed));
-        Self { text, code: Some(code(&ends)), alone: ("t0".to_owned(), code(&ends[..1])), claims, strays }
+        let verdicts = names.into_iter().zip(ends.iter().map(|end| end.verdict())).collect();
+        Self { text, code: Some(code(&ends)), alone: ("t0".to_owned(), code(&ends[..1])), verdicts, claims, strays }
     }
 
     /// Gives it a task that does not end before somebody ends the run.

@@ -247,6 +247,35 @@ fn a_suite_that_changed_during_the_wait_is_not_run() {
     second.wait().expect(7).says("changed while this run waited");
 }
 
+/// A command that works in the folder alone holds nothing of what a run measures, but it may change the tree.
+#[test]
+fn a_run_waits_for_its_folder_before_the_machine() {
+    let world = World::new(&one("true"));
+    let wait = "touch ../started; until test -e ../go; do sleep 0.02; done";
+    let other = world.start(&["lock", "run", "--scope", "worktree", "--", "sh", "-c", wait]);
+    until("the command", || world.folder.path().join("started").exists());
+    let mut run = world.start(&["verify"]);
+    run.wait_for("Waiting");
+    go(&world);
+    other.wait().expect(0);
+    run.wait().expect(0).says("worktree lock");
+}
+
+/// What dead runs of a user have left is ended; a command that holds another folder meanwhile is none of it.
+#[test]
+fn a_run_leaves_those_alone_that_live() {
+    let (world, other) = (World::new(&one("true")), World::new(""));
+    let wait = "touch ../started; until test -e ../go; do sleep 0.02; done";
+    let mut command = other.command(&["lock", "run", "--scope", "worktree", "--", "sh", "-c", wait]);
+    command.env("XTASK_SCRATCH", world.scratch());
+    let command = Running::start(command, &other.folder);
+    until("the command", || other.folder.path().join("started").exists());
+    let run = world.run(&["verify"]).expect(0);
+    assert!(!run.err.contains("had left"), "{}", run.err);
+    go(&other);
+    command.wait().expect(0);
+}
+
 #[test]
 fn a_subfolder_and_a_path_with_spaces_make_no_difference() {
     let world = World::at("a path/with spaces", &one("test -f ci/suite.toml"));

@@ -242,6 +242,11 @@ impl Running {
         });
     }
 
+    /// Whether it is over.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|end| end.is_some())
+    }
+
     pub fn wait(mut self) -> Done {
         let status = self.child.wait().expect("the program can be waited for");
         let code = status.code().unwrap_or_else(|| 1000 + status.signal().unwrap_or(0));
