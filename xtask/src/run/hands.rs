@@ -87,6 +87,8 @@ pub struct RunnerHands<'a> {
     done: usize,
     stops: usize,
     slept: bool,
+    // Nothing can be waited for.
+    blind: bool,
     keeper_gone: bool,
 }
 
@@ -119,6 +121,7 @@ impl<'a> RunnerHands<'a> {
             done: 0,
             stops: 0,
             slept: false,
+            blind: false,
             keeper_gone: false,
         };
         if let Some(why) = hands.tree.unpinned() {
@@ -419,8 +422,11 @@ impl Hands for RunnerHands<'_> {
             fds.extend(self.services.fds());
             let woke = self.wakeups.wait(due, &fds).unwrap_or_else(|error| {
                 // Without waking there are no deadlines: end the run while that is still possible.
-                self.observer.on(&Stamped { at: now, event: Event::Trouble { text: format!("cannot wait: {error}") } });
-                self.inbox.push_back(Input::NoVerdict);
+                if !std::mem::replace(&mut self.blind, true) {
+                    let text = format!("cannot wait: {error}");
+                    self.observer.on(&Stamped { at: now, event: Event::Trouble { text } });
+                    self.inbox.push_back(Input::NoVerdict);
+                }
                 Vec::new()
             });
             for wake in woke {
