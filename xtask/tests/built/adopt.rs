@@ -1,7 +1,6 @@
 //! `adopt`: this program put into repositories of many shapes, made here.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::world::{Done, Folder, Running, World, skipped};
@@ -410,8 +409,7 @@ fn a_dry_run_names_every_file_and_touches_none() {
     let home = pair.from.folder.path().join("home");
     fs::create_dir_all(&home).unwrap();
     fs::write(home.join(".gitconfig"), format!("[core]\nhooksPath = {}\n", home.display())).unwrap();
-    fs::write(home.join("post-checkout"), "#!/bin/sh\nstat -c %a .. >~/mode\n").unwrap();
-    fs::set_permissions(home.join("post-checkout"), fs::Permissions::from_mode(0o755)).unwrap();
+    crate::world::script(&home.join("post-checkout"), "#!/bin/sh\nstat -c %a .. >~/mode\n");
     let dry = pair.adopt(&["--dry-run"]).expect(0).says("would be touched; none was");
     assert_eq!(fs::read_to_string(home.join("mode")).unwrap(), "700\n");
     assert_eq!(pair.into.git(&["status", "--porcelain", "--ignored"]), "");

@@ -203,8 +203,7 @@ fn shadowed(pair: &Pair, script: &str) -> Command {
     let real = std::env::split_paths(&path).map(|dir| dir.join("cargo")).find(|path| path.is_file()).expect("cargo");
     let bin = pair.from.folder.path().join("bin");
     fs::create_dir_all(&bin).expect("a folder");
-    fs::write(bin.join("cargo"), format!("#!/bin/sh\nreal={}\n{script}\n", real.display())).expect("written");
-    fs::set_permissions(bin.join("cargo"), fs::Permissions::from_mode(0o755)).expect("executable");
+    crate::world::script(&bin.join("cargo"), &format!("#!/bin/sh\nreal={}\n{script}\n", real.display()));
     let dirs = std::iter::once(bin).chain(std::env::split_paths(&path));
     let mut command = pair.from.command(&["adopt", pair.into.repo.to_str().expect("text")]);
     command.env("PATH", std::env::join_paths(dirs).expect("a PATH")).env("RUSTUP_AUTO_INSTALL", "1");

@@ -1,7 +1,6 @@
 //! Keys for tests, and a repository whose receipts they sign.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -104,8 +103,7 @@ impl Keyring {
         let script = format!("#!/bin/sh\n{script}\nPATH=${{PATH#*:}} exec ssh-keygen \"$@\"\n");
         let shim = folder.join("shim/ssh-keygen");
         fs::create_dir_all(folder.join("shim")).expect("a folder for the program");
-        fs::write(&shim, script).expect("a program");
-        fs::set_permissions(&shim, fs::Permissions::from_mode(0o755)).expect("a program");
+        crate::world::script(&shim, &script);
         command.env("PATH", format!("{}:{}", folder.join("shim").display(), std::env::var("PATH").expect("PATH")));
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::lock_caller::Caller;
 use crate::lock_contender::Contender;
 use crate::lock_storm::{Storm, rage};
-use crate::world::{Folder, Ports, until};
+use crate::world::{Folder, Ports, copy_program, until};
 
 /// What a process of a storm does.
 #[test]
@@ -61,12 +61,10 @@ fn program_for_all(folder: &Folder) -> std::path::PathBuf {
     copy_for_all(&std::env::current_exe().expect("this program"), folder)
 }
 
-/// The same of any program. Another process writes it: what this one has open for writing, a child that another thread
-/// has just forked has open too, and then it cannot be started ("text file busy").
+/// The same of any program.
 pub fn copy_for_all(program: &std::path::Path, folder: &Folder) -> std::path::PathBuf {
     let copy = folder.path().join("program");
-    let copied = Command::new("cp").arg(program).arg(&copy).status().expect("cp starts");
-    assert!(copied.success(), "a copy that every user may start");
+    copy_program(program, &copy);
     copy
 }
 

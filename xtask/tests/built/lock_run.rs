@@ -149,8 +149,7 @@ fn wrong_use_is_told_from_the_commands_own_codes() {
         place.run(&["run", flag, "100y", "--", "true"]).expect(0);
     }
     let script = place.folder.path().join("script");
-    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    crate::world::script(&script, "#!/no/such/interpreter\n");
     place.run(&["run", "--", "./script"]).expect(122).says("could not be started");
     let mut command = place.command(&["run", "--", "true"]);
     command.env("XTASK_LOCK_PORT", "0");

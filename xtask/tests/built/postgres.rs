@@ -423,8 +423,7 @@ fn programs_that_are_not_there_are_named() {
     assert!(why.contains("/nonexistent: has no initdb") && why.contains("XTASK_PG_BINDIR names that folder"), "{why}");
     let fake = Folder::new();
     for name in ["initdb", "postgres"] {
-        fs::write(fake.path().join(name), "#!/bin/sh\necho 'postgres (PostgreSQL) 9.6.24'\n").unwrap();
-        fs::set_permissions(fake.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        crate::world::script(&fake.path().join(name), "#!/bin/sh\necho 'postgres (PostgreSQL) 9.6.24'\n");
     }
     let why = named(fake.path().to_str().unwrap());
     assert!(why.contains("is version 9.6.24") && why.contains("version 14 or later"), "{why}");

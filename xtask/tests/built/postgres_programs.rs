@@ -12,7 +12,7 @@ use xtask::service::Reply;
 use xtask::suite::{Fill, Service};
 
 use crate::postgres::{Server, ask, service};
-use crate::world::{Folder, Running, World, until};
+use crate::world::{Folder, Running, World, script, until};
 
 /// A folder of programs that run this first. The server's user may write the files `said` and `begun` in it; `$here` is it.
 struct Programs(Folder);
@@ -34,9 +34,8 @@ impl Programs {
         }
         for name in ["initdb", "postgres"] {
             let here = self.0.path().display();
-            let script = format!("#!/bin/sh\nhere={here}; name={name}\n{before}\nexec {real}/{name} \"$@\"\n");
-            fs::write(folder.join(name), script).unwrap();
-            fs::set_permissions(folder.join(name), PermissionsExt::from_mode(0o755)).unwrap();
+            let text = format!("#!/bin/sh\nhere={here}; name={name}\n{before}\nexec {real}/{name} \"$@\"\n");
+            script(&folder.join(name), &text);
         }
     }
 
@@ -231,8 +230,7 @@ fn a_version_that_nobody_has_is_refused_before_the_queue() {
     let world = World::new(&SUITE.replace("start = \"8s\"", "start = \"8s\"\nversion = \">=99\""));
     // The lists of packages, as a machine may have them.
     let tool = world.folder.path().join("apt-cache");
-    fs::write(&tool, "#!/bin/sh\nprintf 'postgresql-9\\npostgresql-15\\npostgresql-common\\n'\n").unwrap();
-    fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
+    script(&tool, "#!/bin/sh\nprintf 'postgresql-9\\npostgresql-15\\npostgresql-common\\n'\n");
     let mut command = world.command(&["verify"]);
     command.env("PATH", format!("{}:{}", world.folder.path().display(), std::env::var("PATH").unwrap()));
     let done =

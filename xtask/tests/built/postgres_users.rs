@@ -33,7 +33,7 @@ fn world_of(user: u32, place: &str) -> World {
     world.commit("what the task writes is ignored");
     let program = world.folder.path().join("bin/xtask");
     fs::create_dir(world.folder.path().join("bin")).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_xtask"), program).unwrap();
+    crate::world::copy_program(env!("CARGO_BIN_EXE_xtask").as_ref(), &program);
     let owner = format!("{user}:{user}");
     assert!(Command::new("chown").args(["-R", &owner]).arg(world.folder.path()).status().unwrap().success());
     world

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::keyring::{Keyring, SUITE};
-use crate::world::{Done, Running, World};
+use crate::world::{Done, Running, World, script};
 
 /// The top of this repository.
 pub fn top() -> &'static Path {
@@ -28,9 +28,7 @@ pub fn cargo(world: &World) -> PathBuf {
         "#!/bin/sh\nif test \"$1\" = xtask; then shift; exec '{xtask}' \"$@\"; fi\n{} exec '{cargo}' \"$@\"\n",
         homes.join(" ")
     );
-    fs::write(bin.join("cargo"), alias).expect("cargo");
-    let executable = Command::new("chmod").arg("755").arg(bin.join("cargo")).status();
-    assert!(executable.expect("chmod runs").success());
+    script(&bin.join("cargo"), &alias);
     bin
 }
 

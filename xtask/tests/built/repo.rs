@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use xtask::repo::{Repo, Snapshot, SnapshotError};
 use xtask::sys;
 
-use crate::world::{Folder, PATIENCE, World, processes_with, until};
+use crate::world::{Folder, PATIENCE, World, processes_with, script, until};
 
 pub fn world() -> World {
     let world = World::new("schema = 1\n");
@@ -265,8 +265,7 @@ fn nothing_is_stored_and_nothing_of_the_repository_is_written() {
     world.write("big", &noise);
     let hook = world.repo.join(".git/hooks/post-index-change");
     fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    fs::write(&hook, "#!/bin/sh\ntouch ran\n").unwrap();
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&hook, "#!/bin/sh\ntouch ran\n");
     let files = |folder: &Path| -> Vec<String> {
         let out = Command::new("find").arg(folder).args(["-printf", "%p %s %T@\n"]).output().unwrap();
         let lines = String::from_utf8(out.stdout).unwrap();

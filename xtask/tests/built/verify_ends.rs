@@ -1,7 +1,6 @@
 //! How a run ends before its time: somebody asks it to, or one of its two processes hangs or is killed.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +10,7 @@ use nix::sys::signal::Signal;
 use crate::process::field::runner_of;
 use crate::process::token_seconds;
 use crate::verify::{one, task, task_of, the_receipt};
-use crate::world::{Running, World, processes_with, skipped, until};
+use crate::world::{Running, World, processes_with, script, skipped, until};
 
 #[test]
 fn each_request_to_stop_has_its_own_exit_code_and_a_receipt() {
@@ -202,9 +201,7 @@ fn a_program_that_does_not_say_its_version_in_time_takes_no_verdict_away() {
     let token = token_seconds();
     let bin = world.folder.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    let script = format!("#!/bin/sh\ncase $1 in --version) sleep 300 {token};; esac\n");
-    fs::write(bin.join("node"), script).unwrap();
-    fs::set_permissions(bin.join("node"), fs::Permissions::from_mode(0o755)).unwrap();
+    script(&bin.join("node"), &format!("#!/bin/sh\ncase $1 in --version) sleep 300 {token};; esac\n"));
     let mut command = world.command(&["verify"]);
     command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
     Running::start(command, &world.folder).wait().expect(0);

@@ -1,6 +1,7 @@
 //! A world for one test: a folder, a git repository, ports of its own, and the built program in it.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -297,6 +298,21 @@ pub fn processes_with(token: &str) -> Vec<i32> {
         })
     })
     .collect()
+}
+
+/// Makes a program of a text. Another process writes it: what this one has open for writing, a child that another thread has
+/// just forked has open too, and then it cannot be started ("text file busy"), or another one of that name on PATH is.
+pub fn script(path: &Path, text: &str) {
+    let mut writes = Command::new("sh");
+    let mut writes =
+        writes.args(["-c", "cat >\"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped()).spawn().expect("sh");
+    writes.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("written");
+    assert!(writes.wait().expect("it ends").success(), "{} cannot be made", path.display());
+}
+
+/// Copies a program, by another process for the same reason.
+pub fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().expect("cp").success(), "{}", to.display());
 }
 
 /// Says that a test could not be run here, and why. It counts as passed, so it has to be seen.

@@ -158,7 +158,7 @@ fn a_process_that_is_not_ours_to_kill_is_named_and_not_waited_for() {
     let world = World::new(&suite("[task.none]\ncommand = 'true'\ndeadline = \"1s\""));
     // Below a folder that everybody may enter; the test's own is.
     let program = world.folder.path().join("set-uid");
-    std::fs::copy(crate::process::misbehave(), &program).unwrap();
+    crate::world::copy_program(crate::process::misbehave(), &program);
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
     let command = format!("[\"{}\", \"root\", \"hang\", \"{token}\"]", program.display());
     world.write("ci/suite.toml", &suite(&format!("[task.bad]\ncommand = {command}\ndeadline = \"1s\"")));
