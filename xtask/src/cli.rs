@@ -1,6 +1,7 @@
 //! The flags as typed, and from them the requests as meant. `--help` is written here.
 
 use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -293,7 +294,14 @@ pub fn main(requested: Clocks) -> Exit {
     let (exit, holds_locks) = match Cli::try_parse() {
         Ok(cli) => {
             let holds_locks = matches!(cli.command, Command::InternalRunner { .. });
-            let done = dispatch(cli.command, requested);
+            let of_lock_run = matches!(cli.command, Command::Lock(LockCommand::Run(_)));
+            let has_keeper = matches!(cli.command, Command::InternalRunner { .. } | Command::InternalService);
+            let done = match catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, requested))) {
+                Ok(done) => done,
+                // Whoever waits for it says what became of it.
+                Err(panic) if has_keeper => resume_unwind(panic),
+                Err(_) => Ok(own_trouble(of_lock_run)),
+            };
             let refused = |error| {
                 let why = format!("{error:#}");
                 crate::command::say(&format!("error: {why}\nexit code {}", Exit::Usage.code()));
@@ -316,6 +324,15 @@ pub fn main(requested: Clocks) -> Exit {
 }
 
 // A check that nobody could be told of is none.
+// A mistake of ours, or a system that has no thread to give, which makes the libraries panic.
+fn own_trouble(of_lock_run: bool) -> Exit {
+    let exit = if of_lock_run { Exit::NoVerdict.of_lock_run() } else { Exit::NoVerdict };
+    let text =
+        "error: what is said above is trouble of xtask's own, and nothing of what was asked for may be relied on";
+    crate::command::say(&format!("{text}\nexit code {}", exit.code()));
+    exit
+}
+
 fn unsaid(why: &std::io::Error, exit: Exit) -> Exit {
     crate::command::say(&format!("error: stdout cannot be written: {why}\nexit code {}", exit.code()));
     exit

@@ -1,9 +1,10 @@
 /* Stands between the program and the C library: a disk that is slow, a machine that was asleep,
-   a start that takes long, a wait that is refused. */
+   a start that takes long, a wait or a thread that is refused. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,4 +88,11 @@ int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t 
     const char *name = strrchr(file, '/');
     if (program && name && strcmp(name + 1, program) == 0) pass(1);
     return result;
+}
+
+/* INTERPOSED_NO_THREADS=ANYTHING: no thread can be had. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*routine)(void *), void *argument) {
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (!real) real = dlsym(RTLD_NEXT, "pthread_create");
+    return getenv("INTERPOSED_NO_THREADS") ? EAGAIN : real(thread, attributes, routine, argument);
 }

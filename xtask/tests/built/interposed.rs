@@ -1,5 +1,5 @@
 //! What a test can cause only between the program and the C library: a disk that is slow, a machine that was asleep
-//! or stood still, a start that takes long, a wait that is refused.
+//! or stood still, a start that takes long, a wait or a thread that is refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -121,4 +121,16 @@ fn the_time_of_a_task_begins_before_it_does() {
     run.wait().expect(0);
     let took = the_receipt(&world)["predicate"]["tasks"][0]["took_ms"].as_u64().expect("a number");
     assert!(took >= 1000, "{took}");
+}
+
+/// The libraries panic without threads; the exit code is the one for trouble of xtask's own all the same.
+#[test]
+fn a_command_without_threads_ends_by_the_table_of_exit_codes() {
+    let world = World::new(&suite("true"));
+    for (args, exit) in [(&["check-receipt", "--unsigned"][..], 7), (&["lock", "run", "--", "true"], 122)] {
+        let Some(run) = start(&world, args, &[("INTERPOSED_NO_THREADS", "1")]) else {
+            return skipped("a_command_without_threads_ends_by_the_table_of_exit_codes", "there is no C compiler");
+        };
+        run.wait().expect(exit).says("error: ").says(&format!("exit code {exit}\n"));
+    }
 }
