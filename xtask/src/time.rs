@@ -79,6 +79,22 @@ impl fmt::Display for Human {
     }
 }
 
+/// A limit exactly, as it can stand in the suite file: `2m59s`, `4s200ms`. What it is compared with may differ by less
+/// than people read.
+#[derive(Debug, Clone, Copy)]
+pub struct Exact(pub Duration);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        // `Human` leaves nothing of these out.
+        if self.0.subsec_nanos() == 0 && (seconds < 3600 || seconds.is_multiple_of(60)) {
+            return Human(self.0).fmt(f);
+        }
+        f.pad(&humantime::format_duration(self.0).to_string().replace(' ', ""))
+    }
+}
+
 /// Milliseconds since 1970 as RFC 3339 in UTC, whole seconds: `2026-11-30T14:02:10Z`.
 pub fn utc(wall_ms: u64) -> String {
     // The year 9999 is the last that the form can write.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::name::{Name, TaskName, meant};
 use crate::suite::{OnFailure, PoolSize, Suite, SuiteError, SuiteErrors, Task, Weight, graph};
-use crate::time::Human;
+use crate::time::Exact;
 
 /// What of the suite to run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -121,13 +121,13 @@ impl Plan {
         let room = self.time_for_tasks();
         let has = format!(
             "the run has {} for tasks (deadline {} - wrap-up {})",
-            Human(room),
-            Human(self.deadline),
-            Human(self.wrap_up)
+            Exact(room),
+            Exact(self.deadline),
+            Exact(self.wrap_up)
         );
         let mut errors: Vec<SuiteError> = Vec::new();
         for (planned, task) in self.tasks.iter().zip(tasks).filter(|(planned, _)| planned.deadline > room) {
-            let what = format!("task {:?}: deadline {}, but {has}", planned.name.as_str(), Human(planned.deadline));
+            let what = format!("task {:?}: deadline {}, but {has}", planned.name.as_str(), Exact(planned.deadline));
             errors.push(SuiteError { line: Some(task.deadline_line), what });
         }
         let needs: Vec<Vec<usize>> = self.tasks.iter().map(|task| task.needs.clone()).collect();
@@ -136,13 +136,13 @@ impl Plan {
         if length > room && path.len() > 1 {
             let path: Vec<&str> = path.iter().map(|&task| self.tasks[task].name.as_str()).collect();
             let what =
-                format!("{} have deadlines of {} one after the other, but {has}", path.join(" -> "), Human(length));
+                format!("{} have deadlines of {} one after the other, but {has}", path.join(" -> "), Exact(length));
             errors.push(SuiteError { line: Some(run_line), what });
         }
         let work: u128 = self.tasks.iter().map(|task| task.deadline.as_millis() * task.slots as u128).sum();
         let least = Duration::from_millis(u64::try_from(work.div_ceil(self.slots as u128)).unwrap_or(u64::MAX));
         if least > room {
-            let (least, slots) = (Human(least), self.slots);
+            let (least, slots) = (Exact(least), self.slots);
             let what = format!("all deadlines times cpus make {least} on {slots} cpu slots, but {has}");
             errors.push(SuiteError { line: Some(run_line), what });
         }

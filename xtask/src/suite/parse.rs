@@ -15,7 +15,7 @@ use super::{
     Weight, graph, value,
 };
 use crate::name::{Name, meant};
-use crate::time::Human;
+use crate::time::Exact;
 
 /// A receipt says about half a kilobyte of each task, and no gate reads one that is longer than a megabyte.
 const MOST_TASKS: usize = 1000;
@@ -154,12 +154,12 @@ impl Reader {
         let wrap_line = wrap_up.or(stop_grace).or(deadline).map_or(1, |(_, line)| line);
         let (wrap, grace) = (limits.wrap_up, limits.stop_grace);
         if wrap < grace + AFTER_GRACE {
-            let least = Human(grace + AFTER_GRACE);
-            let what = format!("[run]: wrap-up {} is too short: stop-grace + 2s = {least}", Human(wrap));
+            let least = Exact(grace + AFTER_GRACE);
+            let what = format!("[run]: wrap-up {} is too short: stop-grace + 2s = {least}", Exact(wrap));
             self.follow(wrap_line, what);
         }
         if wrap >= limit {
-            let what = format!("[run]: wrap-up {} leaves nothing of the deadline {}", Human(wrap), Human(limit));
+            let what = format!("[run]: wrap-up {} leaves nothing of the deadline {}", Exact(wrap), Exact(limit));
             self.follow(wrap_line, what);
         }
         limits

@@ -4,13 +4,13 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::time::{Human, parse_duration};
+use crate::time::{Exact, parse_duration};
 
 /// A length within `range`, in whole milliseconds, the unit in which receipts compare it.
 pub fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, String> {
     let length = parse_duration(text)?;
     if !range.contains(&length) {
-        return Err(format!("{text:?} is not between {} and {}", Human(*range.start()), Human(*range.end())));
+        return Err(format!("{text:?} is not between {} and {}", Exact(*range.start()), Exact(*range.end())));
     }
     if length.subsec_nanos() % 1_000_000 != 0 {
         return Err(format!("{text:?} is not a whole number of milliseconds"));

@@ -7,7 +7,7 @@ use xtask::digest;
 use xtask::event::{Event, Stamped, TaskRecord};
 use xtask::name::{Name, RunId, nearest};
 use xtask::record::Record;
-use xtask::time::{Clocks, Human, Moment, parse_duration, utc, utc_clock};
+use xtask::time::{Clocks, Exact, Human, Moment, parse_duration, utc, utc_clock};
 use xtask::verdict::{Cause, Exit, ExitStatus, Limit, Reason, Stop, Verdict, Word};
 
 #[test]
@@ -58,6 +58,14 @@ fn a_letter_more_less_or_other_and_two_letters_swapped_are_one_edit_each() {
     // For each four letters one more.
     assert_eq!(nearest("abcdexyz", ["abcdefgh"]), Some("abcdefgh"));
     assert_eq!(nearest("abcdxyz", ["abcdefg"]), None);
+}
+
+#[test]
+fn a_limit_is_said_so_that_it_can_be_written() {
+    for text in ["3m", "2m59s", "3m09s", "16m40s", "250ms", "4s200ms", "1h30m", "1h1s", "1h1m1s", "59s999ms"] {
+        let length = parse_duration(text).expect(text);
+        assert_eq!(Exact(length).to_string(), text);
+    }
 }
 
 #[test]

@@ -299,7 +299,7 @@ fn durations_and_numbers_have_sane_ranges() {
     for (key, value, part) in [
         ("queue", "\"2days\"", "not between 0s and 24h"),
         ("margin", "\"-1s\"", "is not a duration"),
-        ("stop-grace", "\"0s\"", "not between 0.1s and 5m"),
+        ("stop-grace", "\"0s\"", "not between 100ms and 5m"),
         ("cpus", "0", "0 is not between 1 and 4096"),
         ("cpus", "-1", "-1 is out of range"),
         ("cpus", "99999999999999999999", "is out of range"),
@@ -315,14 +315,14 @@ fn durations_and_numbers_have_sane_ranges() {
     wrong_task("cpus = 0", "0 is not between 1 and 4096");
     wrong_task("cpus = \"most\"", "\"most\" is neither \"all\" nor a number");
     wrong_in("[receipt]\nmax-age = \"2s\"\n", 4, "not between 1m and 8784h");
-    wrong_in("[service.postgres]\nstart = \"1h\"\n", 4, "not between 0.1s and 10m");
+    wrong_in("[service.postgres]\nstart = \"1h\"\n", 4, "not between 100ms and 10m");
     assert_eq!(task("cpus = 0x10").cpus, Weight::Cpus(16));
 }
 
 #[test]
 fn wrap_up_has_room_for_the_grace_and_leaves_some_for_tasks() {
     let run = |lines: &str| format!("schema = 1\n[run]\n{lines}\n[task.a]\ncommand = \"x\"\ndeadline = \"1s\"\n");
-    let short = "wrap-up 10s is too short: stop-grace + 2s = 10.1s";
+    let short = "wrap-up 10s is too short: stop-grace + 2s = 10s100ms";
     wrong(&run("deadline = \"1m\"\nstop-grace = \"8100ms\"\nwrap-up = \"10s\""), &[(5, short)]);
     wrong(&run("deadline = \"10s\""), &[(3, "wrap-up 10s leaves nothing of the deadline 10s")]);
     wrong(&run("deadline = \"10s\"\nwrap-up = \"10s\""), &[(4, "leaves nothing")]);

@@ -8,7 +8,7 @@ use crate::digest::short;
 use crate::name::{Caller, Name, TaskName};
 use crate::receipt::statement::{Receipt, Task};
 use crate::suite::{self, Leftovers, PoolSize, Suite};
-use crate::time::{Human, millis};
+use crate::time::{Exact, millis};
 use crate::verdict::Word;
 
 pub(super) fn unreadable(_: &Receipt, gate: &Gate, refusals: &mut Refusals) {
@@ -186,7 +186,7 @@ pub fn raised(old: &Suite, new: &Suite) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |name: String, old: Duration, new: Duration| {
         if new > old {
-            found.push(format!("{name} was raised from {} to {}", Human(old), Human(new)));
+            found.push(format!("{name} was raised from {} to {}", Exact(old), Exact(new)));
         }
     };
     compare("[run] deadline".to_owned(), old.run.deadline, new.run.deadline);
