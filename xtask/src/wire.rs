@@ -1,7 +1,7 @@
 //! JSON, a line each, through a socket pair between two processes of a run: keeper and runner, runner and service host. It
 //! knows nothing of what they say. Its end means that the other process is gone.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -18,10 +18,10 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// The two ends. Errors if the system has no pair of sockets.
-    pub fn pair() -> io::Result<(Self, Self)> {
-        let (one, other) = UnixStream::pair()?;
-        Ok((Self::inherited(one.into()), Self::inherited(other.into())))
+    /// One end, and the other for the process at it. Errors if the system has no pair of sockets.
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        Ok((Self::inherited(ours.into()), theirs.into()))
     }
 
     /// The end that was handed over by the process that started this one.
@@ -69,13 +69,10 @@ impl Wire {
 
     /// Takes the first whole line, without its end, off what was read.
     pub fn line(&mut self) -> Option<Vec<u8>> {
-        // Unlike a search by position this one is fast in an unoptimised program too.
-        if !self.unread.contains(&b'\n') {
-            return None;
-        }
-        let end = self.unread.iter().position(|&byte| byte == b'\n')?;
-        let mut line: Vec<u8> = self.unread.drain(..=end).collect();
-        line.pop();
+        let mut line = Vec::new();
+        let end = self.unread.as_slice().read_until(b'\n', &mut line).ok()?;
+        line.pop_if(|byte| *byte == b'\n')?;
+        self.unread.drain(..end);
         Some(line)
     }
 
@@ -92,12 +89,6 @@ impl Wire {
                 return Ok(std::mem::take(&mut self.unread));
             }
         }
-    }
-}
-
-impl From<Wire> for OwnedFd {
-    fn from(wire: Wire) -> Self {
-        wire.stream.into()
     }
 }
 

@@ -11,10 +11,9 @@ use crate::wire::Wire;
 pub struct Lifeline(Wire);
 
 impl Lifeline {
-    /// The two ends. Errors if the system has no pair of sockets.
-    pub fn pair() -> io::Result<(Self, Self)> {
-        let (one, other) = Wire::pair()?;
-        Ok((Self(one), Self(other)))
+    /// The keeper's end, and the runner's to hand over. Errors if the system has no pair of sockets.
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        Wire::pair().map(|(ours, theirs)| (Self(ours), theirs))
     }
 
     /// The end that was handed over by the process that started this one.

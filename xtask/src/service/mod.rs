@@ -143,7 +143,7 @@ impl Link {
         let (mut ours, theirs) = Wire::pair()?;
         ours.never_block()?;
         ours.say(spec)?;
-        Ok((Self(ours), theirs.into()))
+        Ok((Self(ours), theirs))
     }
 
     /// Asks for what a task needs; a `HandedOut`, a `Refused` or a `Failed` will come. May be asked before the service
