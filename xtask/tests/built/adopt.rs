@@ -130,6 +130,7 @@ fn a_single_package_becomes_the_root_of_a_workspace() {
     let alias = "xtask = \"run --quiet --locked --package xtask --profile xtask --\"";
     assert!(config.contains(alias) && config.contains("[profile.xtask]"), "{config}");
     assert!(config.contains("panic = \"unwind\""), "whatever their own profile says: {config}");
+    assert!(!config.contains("RUST_TEST_THREADS"), "what is meant for our own tests: {config}");
     assert_eq!(fs::read_to_string(top().join(".cargo/config.toml")).expect("ours").matches(alias).count(), 1);
     let suite = pair.read("ci/suite.toml");
     for command in ["cargo check", "cargo clippy", "cargo test"] {
