@@ -30,7 +30,7 @@ p{margin:6px 0}.soft,.aside{color:var(--soft)}
 .facts b{display:block;font-size:12px;font-weight:500;color:var(--soft)}
 .trouble{border-left:4px solid var(--failed);padding:4px 12px;background:var(--card)}
 .wide{overflow-x:auto}svg{display:block;width:100%;min-width:760px;font-size:12px;fill:var(--ink)}
-.name{text-anchor:end}.tick{text-anchor:middle;font-size:11px;fill:var(--soft)}svg .aside{fill:var(--soft)}.before{text-anchor:end}
+.name{text-anchor:end}.tick{text-anchor:middle;font-size:11px;fill:var(--soft)}svg .aside{fill:var(--soft);stroke:var(--page);stroke-width:4px;paint-order:stroke}.before{text-anchor:end}
 .number{font-size:11.5px}.number.over{fill:var(--due);font-weight:600}.in{fill:var(--in);font-size:11.5px}
 .grid,.lane{stroke:var(--line)}.room{stroke:var(--soft);stroke-dasharray:1 3}.due{stroke:var(--due);stroke-width:2}
 .history .due{stroke-width:1;stroke-dasharray:4 3}.beyond{fill:none;stroke:var(--due);stroke-width:1.5}
@@ -187,8 +187,10 @@ fn why(task: &Task) -> String {
     if !task.signals.is_empty() {
         parts.push(format!("sent {}", task.signals.join(", ")));
     }
-    if !task.leftovers.is_empty() {
-        parts.push(format!("left {}", task.leftovers.join(", ")));
+    let left = task.leftovers.join(", ");
+    // The reason of a failure may have named them.
+    if !left.is_empty() && !parts.iter().any(|part| part.ends_with(&left)) {
+        parts.push(format!("left {left}"));
     }
     parts.join("; ")
 }

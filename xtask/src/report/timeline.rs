@@ -187,7 +187,8 @@ fn run_row(out: &mut String, run: &Predicate, scale: &Scale, y: f64) {
     part("own", scale.at(0), scale.at(started), format!("before the tasks {}", human(started)), "");
     part("work", scale.at(started), scale.at(last), format!("tasks {}", human(last - started)), "");
     part("own", scale.at(last), scale.at(used), format!("after the tasks {}", human(used.saturating_sub(last))), "");
-    limit(out, scale, (0, used), limits.deadline_ms, y);
+    room(out, scale, (0, used), limits.deadline_ms, y);
+    limit(out, scale, 0, limits.deadline_ms, y);
     numbers(out, used, limits.deadline_ms, y);
 }
 
@@ -223,8 +224,10 @@ fn task_row(out: &mut String, run: &Predicate, scale: &Scale, task: &Task, needs
             escape(&format!("{name} waited {} for slots", human(started - ready)))
         );
     }
-    limit(out, scale, (started, task.took_ms), task.deadline_ms, y);
+    room(out, scale, (started, task.took_ms), task.deadline_ms, y);
     bar(out, run, scale, task, (y + 2.0, ROW - 4.0), false);
+    // Over the bar of what went on behind it.
+    limit(out, scale, started, task.deadline_ms, y);
     numbers(out, task.took_ms, task.deadline_ms, y);
 }
 
@@ -274,11 +277,11 @@ fn bar(out: &mut String, run: &Predicate, scale: &Scale, task: &Task, (y, height
     }
 }
 
-// The way from the end to the deadline, and the deadline itself where the scale reaches it.
-fn limit(out: &mut String, scale: &Scale, (started, took): (u64, u64), deadline: u64, y: f64) {
+// The way from the end to the deadline.
+fn room(out: &mut String, scale: &Scale, (started, took): (u64, u64), deadline: u64, y: f64) {
     let (end, due) = (started.saturating_add(took), started.saturating_add(deadline));
-    let middle = y + ROW / 2.0;
     if end < due {
+        let middle = y + ROW / 2.0;
         let _ = writeln!(
             out,
             r#"<line class="room" x1="{:.1}" x2="{:.1}" y1="{middle:.1}" y2="{middle:.1}"/>"#,
@@ -286,6 +289,11 @@ fn limit(out: &mut String, scale: &Scale, (started, took): (u64, u64), deadline:
             scale.at(due)
         );
     }
+}
+
+// The deadline, where the scale reaches it; else the way to it.
+fn limit(out: &mut String, scale: &Scale, started: u64, deadline: u64, y: f64) {
+    let due = started.saturating_add(deadline);
     let title = format!("deadline {}, {} after the lock was won", human(deadline), human(due));
     let x = scale.at(due);
     if due <= scale.end {
@@ -300,7 +308,7 @@ fn limit(out: &mut String, scale: &Scale, (started, took): (u64, u64), deadline:
             out,
             r#"<path class="beyond" d="M{:.1} {:.1}l5 4l-5 4"><title>{title}</title></path>"#,
             x + 2.0,
-            middle - 4.0
+            y + ROW / 2.0 - 4.0
         );
     }
 }

@@ -467,6 +467,10 @@ fn a_table_has_a_row_for_each_task_and_why_it_is_bad() {
     let mut receipt = failed();
     let lint = &mut receipt.predicate.tasks[2];
     (lint.signals, lint.leftovers) = (vec!["SIGTERM".to_owned(), "SIGKILL".to_owned()], vec!["sleep".to_owned()]);
+    // What a reason names is not named again.
+    let test = receipt.predicate.tasks.iter_mut().find(|task| task.name.as_str() == "test").expect("a task");
+    (test.verdict, test.why) = (Word::Failed, "left processes behind: sleep 7, sh".to_owned());
+    test.leftovers = vec!["sleep 7".to_owned(), "sh".to_owned()];
     let page = html::page(&[receipt], None);
     let cells = |task: &str| {
         let row = page.split("<tr>").find(|row| row.starts_with(&format!("<td>{task}</td>"))).expect(task);
@@ -481,6 +485,7 @@ fn a_table_has_a_row_for_each_task_and_why_it_is_bad() {
     let bad = cells("lint");
     assert_eq!(bad[1], "<span class=\"word bad\">failed</span>");
     assert_eq!(bad[8], "exit code 101; sent SIGTERM, SIGKILL; left sleep");
+    assert_eq!(cells("test")[8], "left processes behind: sleep 7, sh");
     let absent = cells("smoke");
     assert_eq!((&absent[2..3], &absent[4..7]), (&["-".to_owned()][..], &["-", "-", "-"].map(str::to_owned)[..]));
 }
