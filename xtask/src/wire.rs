@@ -2,9 +2,11 @@
 //! knows nothing of what they say. Its end means that the other process is gone.
 
 use std::io::{self, BufRead, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use serde::Serialize;
 
 /// Most bytes of a line that is waited for: one may carry the text of a suite.
@@ -76,7 +78,9 @@ impl Wire {
         Some(line)
     }
 
-    /// Waits for a line; what there is of it where the other process is gone. Errors if it cannot be heard, or has no end.
+    /// Waits for a line, and reads nothing behind it: whoever then waits for this end is woken by what is on the way, not by
+    /// what was read along. Gives what there is of a line where the other process is gone. Errors if it cannot be heard, or
+    /// has no end.
     pub fn wait_for_line(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some(line) = self.line() {
@@ -85,10 +89,24 @@ impl Wire {
             if self.unread.len() > LINE_MAX {
                 return Err(io::Error::other("a line without an end"));
             }
-            if !self.read()? {
+            if !self.read_to_the_end_of_a_line()? {
                 return Ok(std::mem::take(&mut self.unread));
             }
         }
+    }
+
+    fn read_to_the_end_of_a_line(&mut self) -> io::Result<bool> {
+        let mut chunk = [0; 16 << 10];
+        let there = loop {
+            match recv(self.stream.as_raw_fd(), &mut chunk, MsgFlags::MSG_PEEK) {
+                Err(Errno::EINTR) => {}
+                there => break there?,
+            }
+        };
+        let end = (&chunk[..there]).skip_until(b'\n')?;
+        self.stream.read_exact(&mut chunk[..end])?;
+        self.unread.extend_from_slice(&chunk[..end]);
+        Ok(end > 0)
     }
 }
 

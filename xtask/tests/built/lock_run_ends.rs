@@ -1,10 +1,17 @@
 //! How a command under the lock ends, by itself, by its deadline, by signals or by a kill: with all that it has started, and
 //! before the lock is free.
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
+use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use xtask::name::RunId;
+use xtask::run::lifeline::Lifeline;
+use xtask::run::order::{CommandOrder, Message, Order};
+use xtask::verdict::Stop;
 
 use crate::lock_caller::{Caller, LONG};
 use crate::lock_client::{banner, connect, hung_up_on};
@@ -30,6 +37,31 @@ fn child_with(pid: i32, word: &str) -> i32 {
     };
     let line = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     children(pid).into_iter().find(|pid| line(pid).contains(word)).expect("such a child")
+}
+
+/// On a busy machine the runner has not read its order yet when Ctrl-C comes.
+#[test]
+fn a_request_to_stop_that_comes_with_the_order_is_heard() {
+    let place = Place::new();
+    let order = Order::Command(CommandOrder {
+        run: RunId::new(1_796_000_000, 7),
+        folder: place.folder.path().to_owned(),
+        program: "/bin/sleep".into(),
+        args: vec!["20".into()],
+        won: xtask::sys::clocks(),
+        deadline: Duration::from_secs(60),
+        keep_open: Vec::new(),
+    });
+    let (mut keeper, runner) = Lifeline::pair().unwrap();
+    keeper.give(&order).unwrap();
+    keeper.send(Message::Stop(Stop::Int));
+    let fd = runner.as_fd();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.args(["internal-runner", &fd.as_raw_fd().to_string()]).env("XTASK_SCRATCH", place.folder.path());
+    fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+    let running = Running::start(command, &place.folder);
+    drop(runner);
+    running.wait().expect(130);
 }
 
 #[test]
