@@ -239,6 +239,19 @@ fn slow_is_what_has_used_four_fifths_of_its_deadline() {
     }
 }
 
+/// Where there is room, the times stay where they are whoever runs; where there is little, a name takes what it needs.
+#[test]
+fn times_stand_behind_the_longest_name_of_all_where_there_is_room() {
+    for (columns, column) in [(40, 7), (64, 7), (65, 13), (80, 13)] {
+        let mut show = Show::new(columns, 24);
+        show.on(two_run().into_iter().take(4));
+        show.tick(165_000, "");
+        let text = show.terminal.text();
+        let fmt = text.lines().find(|line| line.starts_with("   fmt ")).expect("its row");
+        assert_eq!(fmt.find("    0s of  30s"), Some(column), "{columns} columns:\n{text}");
+    }
+}
+
 #[test]
 fn what_waits_says_for_what() {
     let mut scene = scene();
