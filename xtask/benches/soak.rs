@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[allow(dead_code, reason = "a bench uses a part of it")]
 mod fixture;
 #[path = "../tests/built/receipt_changes.rs"]
-#[allow(dead_code, reason = "a bench uses a part of it")]
+#[allow(dead_code, clippy::unwrap_used, reason = "a bench uses a part of it, and there a panic is the message")]
 mod receipt_changes;
 #[path = "../tests/built/soak_blow.rs"]
 mod soak_blow;

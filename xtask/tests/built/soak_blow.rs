@@ -12,14 +12,14 @@ use crate::soak_plan::{Blow, Plan, When};
 use crate::world::processes_with;
 
 /// Does it to the run of that number, unless it has ended before. Until its end is taken note of, the number of the keeper is
-/// its own. `in_the_middle` says whether a receipt is on its way to the disk.
+/// its own. `in_the_middle` says whether a receipt is on its way to the disk. Gives what is wrong already.
 pub fn strike(
     ground: &Ground,
     blow: Blow,
     plan: &Plan,
     (number, keeper): (u32, i32),
     in_the_middle: impl Fn() -> bool,
-) {
+) -> Option<String> {
     let ended = || xtask::sys::peek_exited(Some(keeper)).is_ok_and(|end| end.is_some());
     let mut runner = None;
     if plan.when != When::Asked || matches!(blow, Blow::KillRunner | Blow::KillBoth) {
@@ -33,19 +33,24 @@ pub fn strike(
     }
     std::thread::sleep(plan.moment);
     if ended() {
-        return;
+        return None;
     }
     let send = |pid: i32, signal: Signal| {
         // It may have ended meanwhile.
         let _ = kill(Pid::from_raw(pid), signal);
     };
     let runner = runner.filter(|_| runner_of(keeper) == runner);
-    let kill_one = |one: i32, other: Option<i32>| {
+    let ms = || xtask::sys::now().as_nanos() / 1_000_000;
+    let mut two_owners = None;
+    let mut kill_one = |one: i32, other: Option<i32>| {
         let other = other.filter(|_| !plan.blind.is_zero());
         other.inspect(|&other| send(other, Signal::SIGSTOP));
+        let killed = ms();
         send(one, Signal::SIGKILL);
         other.inspect(|&other| {
             std::thread::sleep(plan.blind);
+            // Whoever waits has had its chance meanwhile.
+            two_owners = if ground.lives(number) { ground.held(killed, ms(), number) } else { None };
             send(other, Signal::SIGCONT);
             ground.fault("the other one stopped meanwhile");
         });
@@ -84,7 +89,7 @@ pub fn strike(
                 send(task, Signal::SIGKILL);
                 "task killed"
             }
-            None => return,
+            None => return None,
         },
         (Blow::Pause(length), _) => {
             send(keeper, Signal::SIGSTOP);
@@ -103,9 +108,10 @@ pub fn strike(
             }
             "runner stopped for good"
         }
-        (_, None) => return,
+        (_, None) => return None,
     };
     ground.fault(what);
+    two_owners
 }
 
 // The runner that this keeper has started.

@@ -119,7 +119,7 @@ impl<'a> Caller<'a> {
         let mut wrong: Vec<String> = Vec::new();
         if let Some(blow) = plan.blow {
             let in_the_middle = || self.half_a_receipt().is_some();
-            strike(self.ground, blow, plan, (numbers[0], running[0].pid()), in_the_middle);
+            wrong.extend(strike(self.ground, blow, plan, (numbers[0], running[0].pid()), in_the_middle));
             if blow.kills() && blow != Blow::KillBoth {
                 wrong.extend(self.ground.watch_the_end(numbers[0]));
             }
