@@ -19,6 +19,10 @@ const OTHERS_PATIENCE: Duration = Duration::from_millis(500);
 /// How many looks in a row must find nothing.
 const QUIET: u32 = 2;
 
+/// How long at least one was sent SIGKILL before it is said not to die of it, also where a sweep has no time left: on a busy
+/// machine dying takes a moment too.
+const DYING: Duration = Duration::from_secs(1);
+
 /// How long a sweep pauses between two looks.
 pub const PAUSE: Duration = Duration::from_millis(1);
 
@@ -80,13 +84,19 @@ impl Condemned {
         if now.since(since) >= patience { self.living(process) } else { None }
     }
 
+    // Whether it has been sent SIGKILL for long enough to say that it does not die.
+    fn had_time(&self, process: &Process, now: Moment) -> bool {
+        self.0.get(&process.identity()).is_some_and(|&(since, _)| now.since(since) >= DYING)
+    }
+
     fn living(&self, process: &Process) -> Option<Survivor> {
         let &(_, of_another_user) = self.0.get(&process.identity())?;
         Some(Survivor { pid: process.pid, started: process.started, command: process.command(), of_another_user })
     }
 }
 
-/// Ends every process that `look` shows, again and again, until it shows nothing alive or `until` has come.
+/// Ends every process that `look` shows, again and again, until it shows nothing alive or `until` has come; a few seconds
+/// later where something had no time to die before.
 pub(super) fn end(until: Moment, condemned: &mut Condemned, mut look: impl FnMut() -> Vec<Process>) -> Swept {
     let mut swept = Swept::default();
     // A look may miss the child of a process that ends meanwhile; the next one does not.
@@ -102,7 +112,8 @@ pub(super) fn end(until: Moment, condemned: &mut Condemned, mut look: impl FnMut
         }
         let over = alive.iter().all(|p| condemned.survivor(p, now).is_some());
         quiet = if over { quiet + 1 } else { 0 };
-        if quiet == QUIET || now >= until {
+        let had_time = || alive.iter().all(|p| condemned.had_time(p, now)) || now >= until + PATIENCE;
+        if quiet == QUIET || now >= until && had_time() {
             swept.survivors = alive.iter().filter_map(|p| condemned.living(p)).collect();
             return swept;
         }

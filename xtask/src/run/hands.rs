@@ -31,8 +31,9 @@ use crate::verdict::{Cause, ExitStatus, Stop, Verdict};
 
 /// How much longer the boot clock may run than the monotonic one before the machine counts as suspended.
 const SUSPENDED: Duration = Duration::from_secs(1);
-/// How long a service may take to stop before it is killed.
+/// How long a service may take to stop before it is killed, and what must be left of the run then.
 const SERVICE_STOP: Duration = Duration::from_secs(10);
+const LEFT_FOR_THE_END: Duration = Duration::from_secs(1);
 
 /// What to say if the machine was suspended since then: nobody knows what that did to the tasks' times.
 pub fn slept(since: &Clocks) -> Option<String> {
@@ -149,7 +150,8 @@ impl<'a> RunnerHands<'a> {
 
     fn stop_services(&mut self, until: Moment) {
         self.services.close();
-        let until = until.min(sys::now() + SERVICE_STOP);
+        let now = sys::now();
+        let until = now + until.since(now).saturating_sub(LEFT_FOR_THE_END).min(SERVICE_STOP);
         while self.services.any_lives() && sys::now() < until {
             let due = [Some(until), self.tree.wake_at()].into_iter().flatten().min();
             let woke = self.wakeups.wait(due, &[]).unwrap_or_default();

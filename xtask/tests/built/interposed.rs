@@ -21,7 +21,8 @@ fn start(world: &World, args: &[&str], how: &[(&str, &str)]) -> Option<Running> 
     Some(Running::start(command, &world.folder))
 }
 
-fn compiled(world: &World) -> Option<PathBuf> {
+/// The library that makes it one.
+pub fn compiled(world: &World) -> Option<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/built/interposed.c");
     let library = world.folder.path().join("interposed.so");
     let mut cc = Command::new("cc");

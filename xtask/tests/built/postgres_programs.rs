@@ -12,8 +12,9 @@ use socket2::{Domain, Socket, Type};
 use xtask::service::Reply;
 use xtask::suite::{Fill, Service};
 
+use crate::interposed::compiled;
 use crate::postgres::{Server, ask, service};
-use crate::world::{Folder, Running, World, script, until};
+use crate::world::{Folder, Running, World, script, skipped, until};
 
 /// A folder of programs that run this first. The server's user may write the files `said` and `begun` in it; `$here` is it.
 struct Programs(Folder);
@@ -57,9 +58,13 @@ impl Programs {
     }
 
     fn verify(&self, world: &World) -> Running {
+        Running::start(self.command(world), &world.folder)
+    }
+
+    fn command(&self, world: &World) -> Command {
         let mut command = world.command(&["verify"]);
         command.env("XTASK_PG_BINDIR", self.0.path()).env("XDG_CACHE_HOME", self.0.path());
-        Running::start(command, &world.folder)
+        command
     }
 }
 
@@ -212,6 +217,23 @@ fn a_start_that_hangs_is_seen_while_it_hangs_and_when_it_is_late() {
     let world = World::new(&suite.replace("\"3m\"", "\"24s\"\nwrap-up = \"8s\""));
     let done = programs.verify(&world).wait().expect(3);
     done.says("a was still waiting for postgres (starting, ").says(" of 10m");
+}
+
+/// Nothing is left of the run's time when its processes are ended: each is given a moment to die all the same.
+#[test]
+fn what_is_killed_at_the_last_moment_is_not_said_to_outlive_sigkill() {
+    let programs = Programs::new(&format!("[ \"$1\" = -D ] && {{ {WAIT}; }}"));
+    let (begun, still) = (programs.file("begun"), programs.file("still"));
+    let wait = format!("until test -s {}; do sleep 0.05; done; touch {}", begun.display(), still.display());
+    let other = format!("[task.still]\ncommand = ['sh', '-c', '{wait}; (true &); sleep 1000']\ndeadline = \"2m\"\n");
+    let world = World::new(&format!("{}{other}", SUITE.replace("start = \"8s\"", "start = \"10m\"")));
+    let Some(library) = compiled(&world) else {
+        return skipped("what_is_killed_at_the_last_moment_is_not_said_to_outlive_sigkill", "there is no C compiler");
+    };
+    let mut command = programs.command(&world);
+    command.env("LD_PRELOAD", library).env("INTERPOSED_STANDSTILL", still);
+    let done = Running::start(command, &world.folder).wait().expect(3);
+    assert!(!done.err.contains("does not die"), "{}", done.err);
 }
 
 #[test]
