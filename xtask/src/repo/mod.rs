@@ -71,8 +71,7 @@ impl Repo {
         let out = cmd!(sh, "{program} rev-parse {questions...}").env_clear().envs(env.clone()).quiet().ignore_status();
         let out = out.output().context("git cannot be run: is it installed and on PATH?")?;
         if !out.status.success() {
-            let why = String::from_utf8_lossy(&out.stderr);
-            bail!("no git work tree around {}: {}", folder.display(), why.trim());
+            bail!("no git work tree around {}: {}", folder.display(), complaint(&out.stderr));
         }
         let lines: Vec<&[u8]> = out.stdout.strip_suffix(b"\n").unwrap_or(&out.stdout).split(|&b| b == b'\n').collect();
         let (root, git_dir, objects, head) = match lines[..] {
@@ -159,10 +158,17 @@ impl Repo {
             cmd!(sh, "{program} {args...}").env_clear().envs(self.env.clone()).stdin(stdin).quiet().ignore_status();
         let out = call.output().context("git cannot be run")?;
         if !out.status.code().is_some_and(|code| fine.contains(&code)) {
-            bail!("git {}: {}", args.join(" "), String::from_utf8_lossy(&out.stderr).trim());
+            bail!("git {}: {}", args.join(" "), complaint(&out.stderr));
         }
         Ok(out.stdout)
     }
+}
+
+// What a program said on stderr, in one line.
+fn complaint(err: &[u8]) -> String {
+    let text = String::from_utf8_lossy(err);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join("; ")
 }
 
 // What stands between the zeroes of an answer.

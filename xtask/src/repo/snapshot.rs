@@ -4,7 +4,7 @@
 //! times, so each file is read; contents are hashed, not stored. Untracked files under receipts/ are left out, nothing
 //! else is. `.git/info/exclude` and `core.excludesFile` are not asked, because nobody else can see what they hide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, Metadata};
@@ -19,7 +19,7 @@ use duct::cmd;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::{Repo, parts};
+use super::{Repo, complaint, parts};
 use crate::sys;
 use crate::time::Moment;
 
@@ -210,6 +210,9 @@ impl Repo {
                 seen.nested.push(format!("{}/ (a repository of its own)", text(nested)));
                 continue;
             }
+            if tracked.is_some() && !self.stamp_folders(&path, &mut seen)? {
+                continue;
+            }
             let file = self.root.join(OsStr::from_bytes(&path));
             let metadata = match fs::symlink_metadata(&file) {
                 Ok(metadata) => metadata,
@@ -234,7 +237,6 @@ impl Repo {
             }
             if let Some((mode, _)) = tracked {
                 seen.modes_differ |= mode_differs(&mode, &metadata);
-                self.stamp_folders(&path, &mut seen)?;
             }
             seen.pass_on(&path);
             seen.stamps.insert(path, Stamp::of(&metadata));
@@ -242,19 +244,27 @@ impl Repo {
         Ok(seen)
     }
 
-    // The folders of a tracked file.
-    fn stamp_folders(&self, path: &[u8], seen: &mut Seen) -> anyhow::Result<()> {
-        let mut end = path.len();
-        while end > 0 {
-            end = path[..end - 1].iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
-            if seen.stamps.contains_key(&path[..end]) {
-                break;
-            }
-            let folder = self.root.join(OsStr::from_bytes(&path[..end]));
-            let metadata = fs::metadata(&folder).with_context(|| format!("looking at {}", folder.display()))?;
-            seen.stamps.insert(path[..end].to_vec(), Stamp::of(&metadata));
+    // The folders of a tracked file; whether they are all there. What lies behind a link is not in the tree: the link is.
+    fn stamp_folders(&self, path: &[u8], seen: &mut Seen) -> anyhow::Result<bool> {
+        let name = path.strip_suffix(b"/").unwrap_or(path);
+        let folder = &name[..name.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1)];
+        if seen.stamps.contains_key(folder) || seen.no_folders.contains(folder) {
+            return Ok(seen.stamps.contains_key(folder));
         }
-        Ok(())
+        // Without the slash at the end, for which the system would follow a link.
+        let place = self.root.join(OsStr::from_bytes(folder.strip_suffix(b"/").unwrap_or_default()));
+        let metadata = match folder.is_empty() || self.stamp_folders(folder, seen)? {
+            true => match fs::symlink_metadata(&place) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+                found => Some(found.with_context(|| format!("looking at {}", place.display()))?),
+            },
+            false => None,
+        };
+        match metadata.filter(Metadata::is_dir) {
+            Some(metadata) => drop(seen.stamps.insert(folder.to_vec(), Stamp::of(&metadata))),
+            None => drop(seen.no_folders.insert(folder.to_vec())),
+        }
+        Ok(seen.stamps.contains_key(folder))
     }
 
     // Files in the folder of a submodule that is not checked out, of which git says nothing.
@@ -277,6 +287,8 @@ impl Repo {
 #[derive(Default)]
 struct Seen {
     stamps: BTreeMap<Vec<u8>, Stamp>,
+    // Where tracked files had a folder, and something else is now, or nothing.
+    no_folders: BTreeSet<Vec<u8>>,
     // Paths for `update-index -z --stdin`.
     input: Vec<u8>,
     nested: Vec<String>,
@@ -402,7 +414,7 @@ impl<'a> Git<'a> {
             }
         };
         if !out.status.success() {
-            let why = format!("git {}: {}", call.name, line(&out.stderr));
+            let why = format!("git {}: {}", call.name, complaint(&out.stderr));
             return Err(anyhow!(why).into());
         }
         Ok(out.stdout.clone())

@@ -306,6 +306,55 @@ fn odd_names_and_kinds_of_files_are_read() {
     assert_eq!(snapshot(&world).uncommitted, ["? untracked", "link", "was-a-file", "was-a-file/now"]);
 }
 
+/// A folder of tracked files that is something else now: what lies behind a link is not in the tree.
+#[test]
+fn a_folder_that_was_replaced_is_the_tree_that_git_would_make() {
+    let (world, module) = (world(), self::world());
+    let url = module.repo.to_str().unwrap();
+    for place in ["inside/sub", "outside/deep/sub"] {
+        world.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, place]);
+    }
+    let folders = ["inside", "outside", "outside/deep", "loop", "dangling", "file", "gone"];
+    for folder in folders {
+        world.write(&format!("{folder}/f"), "x");
+        world.write(&format!("{folder}/er/f"), "x");
+    }
+    world.commit("folders");
+    assert!(snapshot(&world).clean());
+    let at = |path: &str| world.repo.join(path);
+    let aside = world.folder.path().join("aside");
+    fs::rename(at("outside/deep"), &aside).unwrap();
+    symlink(&aside, at("outside/deep")).unwrap();
+    fs::create_dir(at("target")).unwrap();
+    fs::rename(at("inside"), at("target/inside")).unwrap();
+    symlink("target/inside", at("inside")).unwrap();
+    for folder in ["loop", "dangling", "file", "gone"] {
+        fs::remove_dir_all(at(folder)).unwrap();
+    }
+    symlink("loop", at("loop")).unwrap();
+    symlink("nowhere", at("dangling")).unwrap();
+    world.write("file", "x");
+    let found = snapshot(&world);
+    world.git(&["add", "--all"]);
+    assert_eq!(found.tree, world.git(&["write-tree"]));
+    let names = world.git(&["diff", "--cached", "--name-only", "--no-renames", "HEAD"]);
+    assert_eq!(found.uncommitted, names.lines().collect::<Vec<_>>());
+    assert_eq!(names.lines().filter(|name| name.ends_with("/f")).count(), 12, "{names}");
+}
+
+/// git says what is wrong in several lines, and its words go into one.
+#[test]
+fn complaints_of_git_are_told_apart() {
+    let world = world();
+    world.git(&["config", "filter.no.clean", "false"]);
+    world.git(&["config", "filter.no.required", "true"]);
+    world.write(".gitattributes", "*.no filter=no\n");
+    world.write("a.no", "x");
+    let (scratch, repo) = (Folder::new(), Repo::find(&world.repo).unwrap());
+    let why = repo.snapshot(scratch.path(), sys::now() + PATIENCE, &|| false).unwrap_err().to_string();
+    assert!(!why.contains('\n') && why.contains("; fatal: a.no: clean filter 'no' failed"), "{why}");
+}
+
 #[test]
 fn submodules_and_nested_repositories() {
     let (world, other) = (world(), self::world());
