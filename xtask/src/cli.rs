@@ -323,7 +323,6 @@ pub fn main(requested: Clocks) -> Exit {
     exit
 }
 
-// A check that nobody could be told of is none.
 // A mistake of ours, or a system that has no thread to give, which makes the libraries panic.
 fn own_trouble(of_lock_run: bool) -> Exit {
     let exit = if of_lock_run { Exit::NoVerdict.of_lock_run() } else { Exit::NoVerdict };
@@ -333,8 +332,9 @@ fn own_trouble(of_lock_run: bool) -> Exit {
     exit
 }
 
-fn unsaid(why: &std::io::Error, exit: Exit) -> Exit {
-    crate::command::say(&format!("error: stdout cannot be written: {why}\nexit code {}", exit.code()));
+// A check that nobody could be told of is none.
+fn unsaid(why: &str, exit: Exit) -> Exit {
+    crate::command::say(&format!("error: {why}\nexit code {}", exit.code()));
     exit
 }
 
@@ -347,7 +347,9 @@ fn unfit(error: &clap::Error, requested: Clocks) -> Exit {
     let printed = error.print();
     if !error.use_stderr() {
         return match printed {
-            Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => unsaid(&why, Exit::NoVerdict),
+            Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => {
+                unsaid(&format!("stdout cannot be written: {why}"), Exit::NoVerdict)
+            }
             _ => Exit::Passed,
         };
     }

@@ -39,7 +39,7 @@ struct State {
     left_out: usize,
     closed: [bool; 2],
     // What became of data that could not be written, though its reader is there.
-    lost: Option<Errno>,
+    lost: Option<String>,
     // No thread could be had: whoever prints writes by itself.
     alone: bool,
 }
@@ -49,7 +49,7 @@ impl State {
     fn close(&mut self, to: To, error: Errno) {
         self.closed[to as usize] = true;
         if to == To::Stdout && error != Errno::EPIPE {
-            self.lost.get_or_insert(error);
+            self.lost.get_or_insert_with(|| format!("stdout cannot be written: {}", io::Error::from(error)));
         }
     }
 }
@@ -200,9 +200,14 @@ pub fn settle(limit: Option<Duration>) -> bool {
     }
 }
 
-/// Why data that was to be printed is lost, if it is: whoever asked for it does not know what came of it.
-pub fn lost() -> Option<io::Error> {
-    PRINTER.get().and_then(|printer| printer.state().lost).map(io::Error::from)
+/// Why data that was to be written is lost, if it is: whoever asked for it does not know what came of it.
+pub fn lost() -> Option<String> {
+    PRINTER.get().and_then(|printer| printer.state().lost.clone())
+}
+
+/// Says that data which somebody else was to write is lost, and why.
+pub fn lose(why: String) {
+    printer().state().lost.get_or_insert(why);
 }
 
 /// Takes back what was not written yet, for somebody else to print: the last `most` bytes of it at most.

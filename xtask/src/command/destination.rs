@@ -2,16 +2,18 @@
 //! precious: only what is empty or what this program wrote is ever written over.
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
 use crate::repo::Repo;
+use crate::sys;
 
 /// Refuses a path that must not be written to, before anything is touched: a folder, what git tracks in `repo`, and a file
 /// that neither is empty nor begins as what is to be written does. `flag` is what named it. A link counts as what it leads
-/// to; devices and pipes are anybody's.
+/// to; devices and pipes are anybody's. Folders that are missing are made in the repository, and nowhere else.
 pub fn check(flag: &str, path: &Path, repo: Option<&Repo>, beginning: &str) -> anyhow::Result<()> {
     let refuse = || format!("{flag} {} cannot be written", path.display());
     if path.is_dir() {
@@ -21,6 +23,11 @@ pub fn check(flag: &str, path: &Path, repo: Option<&Repo>, beginning: &str) -> a
         && is_tracked(repo, path).with_context(refuse)?
     {
         bail!("{}: git tracks it; name another file", refuse());
+    }
+    let folder = whole(path).and_then(|full| full.parent().map(Path::to_owned)).unwrap_or_default();
+    let ours = |repo: &Repo| repo.root.canonicalize().is_ok_and(|root| folder.starts_with(root));
+    if !folder.is_dir() && !repo.is_some_and(ours) {
+        bail!("{}: there is no such folder", refuse());
     }
     // What cannot be looked at because it is not there is made anew; whatever else is wrong is found when it is written.
     let Ok(data) = fs::metadata(path) else { return Ok(()) };
@@ -33,6 +40,37 @@ pub fn check(flag: &str, path: &Path, repo: Option<&Repo>, beginning: &str) -> a
         }
     }
     Ok(())
+}
+
+/// Whether both paths lead to one file, however they are spelled, also where it is not there yet.
+pub fn same(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
+    let one_place = whole(one).is_some_and(|place| whole(other) == Some(place));
+    one == other || one_place || id(one).is_some_and(|file| id(other) == Some(file))
+}
+
+/// Writes a file that `check` lets be written: whole, or not at all. Devices and pipes have to take it as it comes. Errors if
+/// it cannot be written, and then what was there before is there still.
+pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    write_whole(path, text).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    // A link stays, and what it leads to is replaced; but not the file that /dev/stdout is.
+    let place = whole(path).unwrap_or_else(|| path.to_owned());
+    let no_file = fs::symlink_metadata(&place).is_ok_and(|data| !data.is_file());
+    if no_file || ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder)) && !path.starts_with("/dev/shm") {
+        return fs::write(path, text);
+    }
+    let folder = place.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder)?;
+    let beside = folder.join(format!(".xtask-{}-{:08x}.new", std::process::id(), sys::random()?));
+    let mut file = File::options().write(true).create_new(true).open(&beside)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, &place));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
 }
 
 fn is_tracked(repo: &Repo, path: &Path) -> anyhow::Result<bool> {
@@ -50,5 +88,6 @@ fn whole(path: &Path) -> Option<PathBuf> {
     let there = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
     let (part, full) = there?;
     let rest = path.strip_prefix(part).ok()?;
-    (!rest.components().any(|part| part == std::path::Component::ParentDir)).then(|| full.join(rest))
+    (!rest.components().any(|part| part == std::path::Component::ParentDir))
+        .then(|| full.join(rest).components().collect())
 }

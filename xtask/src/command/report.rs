@@ -10,6 +10,7 @@ use super::{destination, say};
 use crate::archive;
 use crate::digest;
 use crate::event::TaskRecord;
+use crate::printer;
 use crate::receipt::statement::{Predicate, Receipt};
 use crate::repo::Repo;
 use crate::report::timeline::Needs;
@@ -41,7 +42,7 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     }
     if let Some(path) = &request.trace {
         destination::check("--trace", path, Some(&repo), trace::BEGINNING)?;
-        ensure!(*path != output, "--output and --trace name the same file");
+        ensure!(!destination::same(path, &output), "--output and --trace name the same file");
     }
     let mut receipts = if request.receipts.is_empty() { of_checkout(&repo.root) } else { named(&request.receipts)? };
     // Stable: of two runs of one millisecond the order of the names stays.
@@ -52,20 +53,23 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     let Some(newest) = receipts.first() else {
         bail!("{} holds no receipts yet; cargo xtask verify leaves one", repo.root.join(archive::FOLDER).display());
     };
-    write(&output, &html::page(&receipts, needs(&repo, newest).as_ref()))?;
+    destination::write(&output, &html::page(&receipts, needs(&repo, newest).as_ref()))?;
     let runs = plural(receipts.len(), "run");
     say(&format!("      Report {} ({runs}, the newest {})", output.display(), newest.predicate.run.as_str()));
     if let Some(path) = &request.trace {
-        write(path, &trace::trace(newest))?;
+        destination::write(path, &trace::trace(newest))?;
         say(&format!("       Trace {} (open it at ui.perfetto.dev)", path.display()));
     }
     Ok(Exit::Passed)
 }
 
 /// Writes a run as JUnit XML, if a path is given: however it ended, for a file of an earlier run must not speak for this one.
-/// Gives what to tell people if it cannot be written; the verdict is in the receipt.
+/// Gives what to tell people if it cannot be written. The verdict is in the receipt, but whoever waits for this file does not
+/// learn it: this process ends as one whose data is lost.
 pub fn junit(path: Option<&Path>, receipt: &Receipt, tasks: &[TaskRecord]) -> Option<String> {
-    write(path?, &junit::xml(receipt, tasks)).err().map(|error| format!("{error:#}"))
+    let why = format!("{:#}", destination::write(path?, &junit::xml(receipt, tasks)).err()?);
+    printer::lose(format!("--junit {why}"));
+    Some(why)
 }
 
 /// Takes away the JUnit XML of an earlier run before a new one begins: where that is killed, nothing speaks for it.
@@ -85,7 +89,7 @@ pub fn forget_junit(path: &Path, repo: &Repo) -> anyhow::Result<()> {
 pub fn refused_junit(path: &Path, why: &str) {
     let repo = std::env::current_dir().ok().and_then(|here| Repo::find(&here).ok());
     let written = destination::check("--junit", path, repo.as_ref(), junit::BEGINNING)
-        .and_then(|()| write(path, &junit::refused(why, sys::clocks().wall_ms)));
+        .and_then(|()| destination::write(path, &junit::refused(why, sys::clocks().wall_ms)));
     if let Err(error) = written {
         let error = format!("{error:#}");
         // It may be the very reason for the refusal, and then it was said.
@@ -107,12 +111,6 @@ fn named(paths: &[PathBuf]) -> anyhow::Result<Vec<Receipt>> {
 fn read(path: &Path) -> anyhow::Result<Receipt> {
     let bytes = archive::read(path)?;
     Receipt::parse(&bytes).with_context(|| format!("{} is no receipt", path.display()))
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let made = folder.map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
-    made.with_context(|| format!("{} cannot be written", path.display()))
 }
 
 // What tasks need stands in the suite, not in the receipt: the very suite of that run, from the disk or from its commit.

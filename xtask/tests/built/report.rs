@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::world::World;
+use crate::world::{Running, World};
 
 const SUITE: &str = r#"
 schema = 1
@@ -167,7 +167,15 @@ fn only_what_is_empty_or_our_own_is_written_over() {
             refused(command, flag, path, "something else is there");
         }
     }
-    world.run(&["report", "--output", "target/both", "--trace", "target/both"]).expect(2).says("the same file");
+    let both = world.repo.join("target/both");
+    let spellings = ["target/both", "./target/both", "target/../target/both", both.to_str().unwrap()];
+    for spelling in spellings {
+        world.run(&["report", "--output", "target/both", "--trace", spelling]).expect(2).says("the same file");
+        assert!(!both.exists(), "{spelling}");
+    }
+    world.write("target/both", "");
+    fs::hard_link(&both, world.repo.join("target/other")).unwrap();
+    world.run(&["report", "--output", "target/both", "--trace", "target/other"]).expect(2).says("the same file");
 
     // Its own it writes over, and what is empty; and at its own place whatever an earlier version left.
     world.write("target/xtask-report.html", "<!doctype html>");
@@ -176,6 +184,53 @@ fn only_what_is_empty_or_our_own_is_written_over() {
     world.run(&["verify", "--junit", "target/junit.xml"]).expect(1);
     world.run(&["report", "--output", "target/page.html", "--trace", "target/trace.json"]).expect(0);
     world.run(&["report", "--output", "target/page.html", "--trace", "target/trace.json"]).expect(0);
+}
+
+#[test]
+fn folders_are_made_in_the_repository_and_nowhere_else() {
+    let world = World::new(SUITE);
+    let place = world.folder.path().join("mistyped");
+    let path = place.join("file");
+    let path = path.to_str().unwrap();
+    for args in [&["verify", "--junit", path][..], &["report", "--output", path], &["report", "--trace", path]] {
+        world.run(args).expect(2).says(path).says("there is no such folder");
+        assert!(!place.exists(), "{args:?}");
+    }
+    assert!(world.receipts().is_empty(), "nothing ran");
+}
+
+/// A disk that is full in the middle of the file: what lay there before is worth more than a half.
+#[test]
+fn what_cannot_be_written_whole_is_not_written() {
+    let world = World::new(SUITE);
+    world.run(&["verify"]).expect(1);
+    world.run(&["report", "--output", "target/page.html"]).expect(0);
+    let before = fs::read(world.repo.join("target/page.html")).unwrap();
+    assert!(before.len() > 4096);
+    for path in ["target/page.html", "target/new.html"] {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -f 4; exec \"$0\" report --output \"$1\""]).arg(crate::world::program()).arg(path);
+        world.dress(&mut command);
+        Running::start(command, &world.folder).wait().expect(2).says(&format!("{path} cannot be written"));
+    }
+    assert!(fs::read(world.repo.join("target/page.html")).unwrap() == before);
+    let names = fs::read_dir(world.repo.join("target")).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name != "page.html" && name != "xtask-runs").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// The verdict stands in the receipt, but whoever asked for the file would not learn it.
+#[test]
+fn a_junit_that_cannot_be_written_is_a_failure() {
+    let world = World::new(&SUITE.replace("exit 3", "true"));
+    let done =
+        world.run(&["verify", "--junit", "/dev/full"]).expect(7).says("error: --junit /dev/full cannot be written");
+    assert!(done.err.trim_end().ends_with("exit code 7"), "{}", done.err);
+    world.run(&["check-receipt", "--unsigned"]).expect(0);
+
+    let held = std::net::TcpListener::bind(("127.0.0.1", world.ports.first)).unwrap();
+    world.run(&["verify", "--queue", "0s", "--junit", "/dev/full"]).expect(7).says("cannot be written");
+    drop(held);
 }
 
 #[test]
