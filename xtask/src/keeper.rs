@@ -150,7 +150,14 @@ impl Keeper {
             Ok(lifeline) => self.watch(&mut tree, lifeline, locks, order, told),
             Err(why) => Err(why),
         };
+        let unheard = match order {
+            Order::Suite(_) => told.receipt.is_none(),
+            Order::Command(_) => told.command.is_none(),
+        };
         let trouble = &mut told.trouble;
+        if exit == Ok(Exit::Passed) && unheard {
+            trouble.push("what the runner had to say of its end was not heard".to_owned());
+        }
         let swept = tree.sweep_all(sys::now() + SWEEP);
         if exit == Ok(Exit::Passed) && !swept.found.is_empty() {
             trouble.push(format!("the runner left processes behind: {}", swept.found.join(", ")));

@@ -4,10 +4,15 @@
 use std::io::{self, BufRead, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};
 use serde::Serialize;
+
+use crate::sys;
+use crate::time::Moment;
 
 /// Most bytes of a line that is waited for: one may carry the text of a suite.
 const LINE_MAX: usize = 64 << 20;
@@ -36,11 +41,31 @@ impl Wire {
         self.stream.set_nonblocking(true)
     }
 
-    /// Says it. Errors if the other process is gone, or where nothing waits and there is no room.
-    pub fn say(&mut self, what: &impl Serialize) -> io::Result<()> {
+    /// Says it. Where nothing waits and there is no room, room is waited for, but not longer than `patience`. Errors if the
+    /// other process is gone, or there was no room.
+    pub fn say(&mut self, what: &impl Serialize, patience: Duration) -> io::Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
-        self.stream.write_all(&line)
+        let until = sys::now() + patience;
+        let mut said = 0;
+        while said < line.len() {
+            match self.stream.write(&line[said..]) {
+                Ok(count) => said += count,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && sys::now() < until => self.wait_for_room(until)?,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self, until: Moment) -> io::Result<()> {
+        let left = until.since(sys::now()).as_millis().min(1000);
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLOUT)], timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Reads what is there, once. False if the other process is gone. Errors if it cannot be heard.

@@ -106,7 +106,14 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
                 over.keeper.stop().map_or(late, Exit::Cancelled)
             })
         }
-        Over { exit, .. } => *exit,
+        // What is not signed has not passed.
+        Over { exit, .. } => {
+            if *exit == Exit::Passed {
+                Exit::NoVerdict
+            } else {
+                *exit
+            }
+        }
     };
     match exit {
         Exit::Passed => say(&format!("      Signed {} in {}/{}/", ready.tag, archive::FOLDER, ready.tag)),

@@ -38,13 +38,13 @@ const LOG_FOLDERS: usize = 20;
 /// Runs the order that comes through the inherited lifeline. Errors if there is none: nobody but a keeper starts this.
 pub fn run(lifeline: RawFd) -> anyhow::Result<Exit> {
     let keeper = Parent::now();
-    let done = run_order(lifeline);
+    let done = run_order(lifeline, &keeper);
     // A task may have stopped it, and then it would hold the locks for ever. There are no tasks any more.
     keeper.go_on();
     done
 }
 
-fn run_order(lifeline: RawFd) -> anyhow::Result<Exit> {
+fn run_order(lifeline: RawFd, keeper: &Parent) -> anyhow::Result<Exit> {
     let by_hand = "this is the second process of a run, which `cargo xtask verify` starts by itself";
     let mut lifeline = Lifeline::inherited(sys::take_inherited(lifeline).context(by_hand)?);
     let mut order = lifeline.take().context(by_hand)?;
@@ -80,7 +80,7 @@ fn run_order(lifeline: RawFd) -> anyhow::Result<Exit> {
     let watch = Watch { lifeline: RefCell::new(lifeline), stop: Cell::default(), keeper_gone: Cell::default() };
     let show = &mut show;
     let (scratch, ready, slept) = (&scratch, &ready, false);
-    Runner { order: &order, scratch, repo, ready, env, show, program, watch, slept }.run()
+    Runner { order: &order, keeper, scratch, repo, ready, env, show, program, watch, slept }.run()
 }
 
 fn tree(order: &SuiteOrder) -> anyhow::Result<ProcessTree> {
@@ -98,6 +98,7 @@ fn scene(order: &SuiteOrder, ready: &Ready) -> Scene {
 
 struct Runner<'a> {
     order: &'a SuiteOrder,
+    keeper: &'a Parent,
     scratch: &'a Scratch,
     repo: Repo,
     ready: &'a Ready,
@@ -308,6 +309,8 @@ impl Runner<'_> {
         let path = match written {
             Ok(path) => {
                 let sha256 = digest::of_bytes(&receipt.to_bytes());
+                // It may have been stopped for so long that the news of its tasks have left no room.
+                self.keeper.go_on();
                 self.watch.lifeline.borrow_mut().send(Message::Receipt(sha256));
                 Some(super::relative(&self.order.root, &path))
             }

@@ -92,17 +92,20 @@ pub fn run(request: Request) -> anyhow::Result<Exit> {
     let Over { mut exit, run, receipt, locks, keeper } = verify(&repo, request)?;
     // Signing is no part of the run, and a hardware key may take its time: let the next one begin.
     free(locks, exit, format);
-    if let (Some(signing), Some(receipt)) = (signing, receipt) {
-        if let Exit::Cancelled(_) = exit {
-            say("note: the receipt of a cancelled run is not signed");
-            return Ok(exit);
-        }
-        match signing.sign_receipt(&repo.root, &run, &receipt, &|| keeper.stop().is_some()) {
-            Ok(who) => say(&format!("signed by {who}\nexit code {}", exit.code())),
-            Err(error) => {
-                exit = exit.max(keeper.stop().map_or(Exit::NoVerdict, Exit::Cancelled));
-                say(&format!("error: {error:#}\nexit code {}", exit.code()));
-            }
+    let Some(signing) = signing else { return Ok(exit) };
+    let Some(receipt) = receipt else {
+        say("note: there is no receipt of this run that could be signed");
+        return Ok(if exit == Exit::Passed { Exit::NoVerdict } else { exit });
+    };
+    if let Exit::Cancelled(_) = exit {
+        say("note: the receipt of a cancelled run is not signed");
+        return Ok(exit);
+    }
+    match signing.sign_receipt(&repo.root, &run, &receipt, &|| keeper.stop().is_some()) {
+        Ok(who) => say(&format!("signed by {who}\nexit code {}", exit.code())),
+        Err(error) => {
+            exit = exit.max(keeper.stop().map_or(Exit::NoVerdict, Exit::Cancelled));
+            say(&format!("error: {error:#}\nexit code {}", exit.code()));
         }
     }
     Ok(exit)

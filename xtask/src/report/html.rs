@@ -9,7 +9,7 @@ use super::timeline::{self, Needs, human, percent};
 use crate::digest::short;
 use crate::receipt::statement::{Answer, Extent, Predicate, Receipt, Task};
 use crate::time::utc;
-use crate::verdict::Word;
+use crate::verdict::{Cause, Verdict, Word};
 
 /// How every page of ours begins.
 pub const BEGINNING: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -187,10 +187,10 @@ fn why(task: &Task) -> String {
     if !task.signals.is_empty() {
         parts.push(format!("sent {}", task.signals.join(", ")));
     }
-    let left = task.leftovers.join(", ");
     // The reason of a failure may have named them.
-    if !left.is_empty() && !parts.iter().any(|part| part.ends_with(&left)) {
-        parts.push(format!("left {left}"));
+    let named = task.why == Verdict::Failed(Cause::Leftovers(task.leftovers.clone())).to_string();
+    if !task.leftovers.is_empty() && !named {
+        parts.push(format!("left {}", task.leftovers.join(", ")));
     }
     parts.join("; ")
 }

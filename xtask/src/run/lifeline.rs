@@ -2,9 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use super::order::{Message, Order};
 use crate::wire::Wire;
+
+/// How long room for a message is waited for: the other process may have to catch up with much progress.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One end of the lifeline.
 #[derive(Debug)]
@@ -23,7 +27,7 @@ impl Lifeline {
 
     /// Keeper's side: gives the order. Errors if the runner is gone already.
     pub fn give(&mut self, order: &Order) -> io::Result<()> {
-        self.0.say(order)?;
+        self.0.say(order, Duration::ZERO)?;
         self.0.never_block()
     }
 
@@ -34,9 +38,11 @@ impl Lifeline {
         Ok(serde_json::from_slice(&line)?)
     }
 
-    /// Tells the other end. That it is gone shows in `receive`; a message that finds no room is not worth waiting for.
+    /// Tells the other end. That it is gone shows in `receive`. For progress that finds no room nobody waits: the next
+    /// makes it old.
     pub fn send(&mut self, message: Message) {
-        let _ = self.0.say(&message);
+        let patience = if matches!(message, Message::Progress { .. }) { Duration::ZERO } else { PATIENCE };
+        let _ = self.0.say(&message, patience);
     }
 
     /// What has come since the last call, and whether the other end is gone. Never blocks once the order was given.

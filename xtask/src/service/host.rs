@@ -106,7 +106,7 @@ impl Host {
 
     /// Tells the runner. If it is gone, the next look at the line says so.
     pub fn say(&mut self, reply: &Reply) {
-        let _ = self.wire.say(reply);
+        let _ = self.wire.say(reply, Duration::ZERO);
     }
 
     /// Tells people why it takes long.

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -142,14 +143,14 @@ impl Link {
     pub fn new(spec: &Spec) -> io::Result<(Self, OwnedFd)> {
         let (mut ours, theirs) = Wire::pair()?;
         ours.never_block()?;
-        ours.say(spec)?;
+        ours.say(spec, Duration::ZERO)?;
         Ok((Self(ours), theirs))
     }
 
     /// Asks for what a task needs; a `HandedOut`, a `Refused` or a `Failed` will come. May be asked before the service
     /// is ready. Errors if the host is gone, or stuck: a thousand requests find room before it has read any of them.
     pub fn request(&mut self, task: &TaskName) -> io::Result<()> {
-        self.0.say(&Request { task: task.clone() })
+        self.0.say(&Request { task: task.clone() }, Duration::ZERO)
     }
 
     /// Everything that the host has said. `Failed`, once, when it is gone without a word.

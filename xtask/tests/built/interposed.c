@@ -8,6 +8,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -95,4 +96,13 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     if (!real) real = dlsym(RTLD_NEXT, "pthread_create");
     return getenv("INTERPOSED_NO_THREADS") ? EAGAIN : real(thread, attributes, routine, argument);
+}
+
+/* INTERPOSED_UNHEARD=WORD: what one process of a run tells another is lost where it begins with that word. */
+ssize_t send(int fd, const void *bytes, size_t length, int flags) {
+    static ssize_t (*real)(int, const void *, size_t, int);
+    if (!real) real = dlsym(RTLD_NEXT, "send");
+    const char *word = getenv("INTERPOSED_UNHEARD");
+    if (word && length > strlen(word) + 2 && memcmp((const char *)bytes + 2, word, strlen(word)) == 0) return length;
+    return real(fd, bytes, length, flags);
 }

@@ -60,4 +60,5 @@ mod verify;
 mod verify_ends;
 mod verify_outputs;
 #[allow(dead_code, reason = "the tests of one step use a part of it")]
+mod wire;
 mod world;

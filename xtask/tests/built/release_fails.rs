@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
 
+use crate::interposed::compiled;
 use crate::keyring::{BOTH, Keyring, SUITE};
 use crate::release::{names, nothing_signed, suite_with, tagged};
 use crate::world::{Running, processes_with, skipped, until};
@@ -229,4 +230,36 @@ fn a_release_that_is_killed_is_there_whole_or_not_at_all() {
 #[ignore = "a hundred rounds"]
 fn a_release_that_is_killed_a_hundred_times() {
     killed(1, 100);
+}
+
+/// How the run went is known, but not which receipt it has written.
+#[test]
+fn a_run_whose_receipt_was_not_heard_of_is_not_signed() {
+    let keyring = tagged(SUITE);
+    let Some(library) = compiled(&keyring.world) else {
+        return skipped("a_run_whose_receipt_was_not_heard_of_is_not_signed", "there is no C compiler");
+    };
+    let key = keyring.key("release").to_str().expect("text").to_owned();
+    let run = |args: &[&str], word: &str| {
+        let mut command = keyring.world.command(args);
+        command.env("LD_PRELOAD", &library).env("INTERPOSED_UNHEARD", word);
+        Running::start(command, &keyring.world.folder).wait()
+    };
+    let done = run(&["release", "v1", "--key", &key], "receipt").expect(7);
+    done.says("was not heard").says("not signed, nothing was written to receipts/v1");
+    run(&["verify", "--caller", "local", "--key", &keyring.key("local").display().to_string()], "receipt").expect(7);
+    nothing_signed(&keyring);
+    run(&["lock", "run", "--", "true"], "ended").expect(127).says("was not heard");
+}
+
+/// More news of tasks than have room on their way to a keeper that a task has stopped; it goes on at the end, and hears all.
+#[test]
+fn a_keeper_that_was_stopped_hears_of_the_receipt() {
+    let mut suite = suite_with("kill -STOP $(ps -o ppid= -p $PPID)");
+    for task in 0..400 {
+        suite += &format!("[task.t{task}]\ncommand = \"true\"\nneeds = [\"build\"]\ndeadline = \"1m\"\n");
+    }
+    let keyring = tagged(&suite.replacen("\"5m\"", "\"6h\"", 1));
+    keyring.release("v1").expect(0).says("Signed v1 in receipts/v1/");
+    assert!(names(&keyring.world.repo.join("receipts/v1")).contains(&"receipt.json.sig".to_owned()));
 }
