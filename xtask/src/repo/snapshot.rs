@@ -130,7 +130,15 @@ impl Snapshot {
             names.dedup();
             names.push("(the tree)".to_owned());
         }
-        if self.commit != earlier.commit {
+        if self.commit == earlier.commit {
+            // Repositories that were made or removed inside this one: none of their files is listed, nor in the tree's id.
+            let only_in = |one: &Self, other: &Self| {
+                let new = |path: &&String| !other.uncommitted.contains(path) && !names.contains(path);
+                one.uncommitted.iter().filter(new).cloned().collect::<Vec<_>>()
+            };
+            let others = [only_in(self, earlier), only_in(earlier, self)].concat();
+            names.extend(others);
+        } else {
             names.push("HEAD".to_owned());
         }
         names

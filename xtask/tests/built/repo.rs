@@ -386,10 +386,20 @@ fn submodules_and_nested_repositories() {
         fs::create_dir(world.repo.join("sub")).unwrap();
         assert!(snapshot(&world).clean());
     }
-    fs::create_dir(world.repo.join("nested")).unwrap();
-    let init = Command::new("git").args(["init", "--quiet"]).current_dir(world.repo.join("nested")).status().unwrap();
-    assert!(init.success());
-    assert_eq!(snapshot(&world).uncommitted, ["nested/ (a repository of its own)"]);
+    world.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init"]);
+    let before = snapshot(&world);
+    for folder in ["nested", "sub/nested"] {
+        let named = format!("{folder}/ (a repository of its own)");
+        fs::create_dir(world.repo.join(folder)).unwrap();
+        let init = Command::new("git").args(["init", "--quiet"]).current_dir(world.repo.join(folder)).status().unwrap();
+        assert!(init.success());
+        world.write(&format!("{folder}/file"), "x");
+        let after = snapshot(&world);
+        assert_eq!(after.uncommitted, [&named[..]]);
+        assert_eq!(after.changed_since(&before), [&named[..]], "made during the run");
+        fs::remove_dir_all(world.repo.join(folder)).unwrap();
+        assert_eq!(snapshot(&world).changed_since(&after), [&named[..]], "removed during the run");
+    }
 }
 
 /// A filter that never ends is cut at the deadline, and goes down with its git.
