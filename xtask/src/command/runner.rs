@@ -50,25 +50,29 @@ fn run_order(lifeline: RawFd, keeper: &Parent) -> anyhow::Result<Exit> {
     let mut order = lifeline.take().context(by_hand)?;
     let _kept: Vec<OwnedFd> =
         order.keep_open().iter().map(|&fd| sys::take_inherited(fd)).collect::<Result<_, _>>().context(by_hand)?;
+    let lifeline = RefCell::new(lifeline);
+    // How a run ended is said once, and where this process could not do its work the keeper says it.
+    Ok(carry_out(order, &lifeline, keeper).unwrap_or_else(|why| {
+        lifeline.borrow_mut().send(Message::Trouble(format!("{why:#}")));
+        Exit::NoVerdict
+    }))
+}
+
+fn carry_out(order: Order, lifeline: &RefCell<Lifeline>, keeper: &Parent) -> anyhow::Result<Exit> {
     sys::close_others_on_exec()?;
     // Made here and not by the keeper: a folder that is there before the runner would stay if the keeper were killed just
-    // then. It goes before `_kept` lets the locks go.
-    let scratch = match Scratch::make(order.run()) {
-        Ok(scratch) => scratch,
-        Err(why) => {
-            lifeline.send(Message::Trouble(why));
-            return Ok(Exit::NoVerdict);
-        }
-    };
-
+    // then. It goes before the copies of the locks do.
+    let scratch = Scratch::make(order.run()).map_err(anyhow::Error::msg)?;
     let setting = |release| std::env::current_exe().map(|program| Setting { program, release });
     let env = |release| setting(release).map(|setting| Environment::new(std::env::vars_os(), &setting));
     let order = match order {
         Order::Suite(order) => *order,
-        Order::Command(order) => return run::command::run(&order, &env(false)?, lifeline, &mut super::say),
+        Order::Command(order) => {
+            return run::command::run(&order, &env(false)?, &mut lifeline.borrow_mut(), &mut super::say);
+        }
     };
     // Before anything is started: what git starts while the tree is read has to go with this process, too, and is no
-    // task's. When this is dropped all of it is gone, and `_kept` lets the locks go only then.
+    // task's. When this is dropped all of it is gone, and the copies of the locks go only then.
     let _all = tree(&order)?;
     // Without a thread it is hashed at the end.
     let program = std::thread::Builder::new().spawn(this_program).ok();
@@ -77,7 +81,7 @@ fn run_order(lifeline: RawFd, keeper: &Parent) -> anyhow::Result<Exit> {
         super::ready(&repo, &order.asked.suite_path, &order.asked.suite_text, &order.asked.selection, &order.past)?;
     let mut show = Show::new(order.format, scene(&order, &ready), &order.root);
     let env = env(order.asked.caller == Caller::Release)?;
-    let watch = Watch { lifeline: RefCell::new(lifeline), stop: Cell::default(), keeper_gone: Cell::default() };
+    let watch = Watch { lifeline, stop: Cell::default(), keeper_gone: Cell::default() };
     let show = &mut show;
     let (scratch, ready, slept) = (&scratch, &ready, false);
     Runner { order: &order, keeper, scratch, repo, ready, env, show, program, watch, slept }.run()
@@ -106,18 +110,18 @@ struct Runner<'a> {
     show: &'a mut Show,
     // Hashed meanwhile.
     program: Option<JoinHandle<Program>>,
-    watch: Watch,
+    watch: Watch<'a>,
     slept: bool,
 }
 
 // What the keeper tells while the tree is read.
-struct Watch {
-    lifeline: RefCell<Lifeline>,
+struct Watch<'a> {
+    lifeline: &'a RefCell<Lifeline>,
     stop: Cell<Option<Stop>>,
     keeper_gone: Cell<bool>,
 }
 
-impl Watch {
+impl Watch<'_> {
     // Whether there is any use in reading on.
     fn stopped(&self) -> bool {
         let (messages, gone) = self.lifeline.borrow_mut().receive();
@@ -265,8 +269,8 @@ impl Runner<'_> {
         let (setups, env) = (setups.clone(), self.env.clone());
         let scratch = self.scratch.path();
         let work = Work { order: self.order, scratch, suite, plan, programs, setups, env, pool: super::pool(), logs };
-        let (tree, lifeline) = (tree(self.order)?, self.watch.lifeline.get_mut());
-        let mut hands = RunnerHands::new(work, tree, Wakeups::new()?, lifeline, self.show)?;
+        let (tree, mut lifeline) = (tree(self.order)?, self.watch.lifeline.borrow_mut());
+        let mut hands = RunnerHands::new(work, tree, Wakeups::new()?, &mut lifeline, self.show)?;
         run::drive(plan, self.order.won.monotonic, &mut hands);
         let finished = hands.finish(end);
         let service = |(name, version)| Service { name, version };

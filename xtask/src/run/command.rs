@@ -27,7 +27,7 @@ const LEFT: &str = "note: ended what the command left behind";
 pub fn run(
     order: &CommandOrder,
     env: &Environment,
-    lifeline: Lifeline,
+    lifeline: &mut Lifeline,
     note: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Exit> {
     let outer = std::env::var(MARK).ok();
@@ -66,7 +66,7 @@ struct CommandHands<'a> {
     env: &'a Environment,
     tree: ProcessTree,
     wakeups: Wakeups,
-    lifeline: Lifeline,
+    lifeline: &'a mut Lifeline,
     note: &'a mut dyn FnMut(&str),
     inbox: VecDeque<Input>,
     verdict: Option<Verdict>,

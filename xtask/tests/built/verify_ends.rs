@@ -208,6 +208,35 @@ fn a_program_that_does_not_say_its_version_in_time_takes_no_verdict_away() {
     assert_eq!(processes_with(&token), Vec::<i32>::new());
 }
 
+/// What the runner cannot do is told once, by the keeper, with the one exit code.
+#[test]
+fn a_run_without_a_folder_for_logs_ends_once() {
+    let world = World::new(&one("true"));
+    fs::write(world.repo.join("target"), "no folder").unwrap();
+    let done = world.run(&["verify"]).expect(7).says("error: no folder for logs at ");
+    let codes: Vec<&str> = done.err.lines().filter(|line| line.contains("exit code")).collect();
+    assert_eq!((codes, done.err.matches("error: ").count()), (vec!["exit code 7"], 1), "{}", done.err);
+    let receipt: serde_json::Value = serde_json::from_slice(&fs::read(&world.receipts()[0]).unwrap()).unwrap();
+    assert_eq!(receipt["predicate"]["result"], "no-verdict");
+}
+
+/// It shows when the runner has said all: what the keeper says takes it back.
+#[test]
+fn a_run_whose_folder_cannot_be_removed_has_not_passed_whatever_was_said() {
+    let test = "a_run_whose_folder_cannot_be_removed_has_not_passed_whatever_was_said";
+    let world = World::new(&one("sh -c 'cd ../s/*/r-* && mkdir x && mount -t tmpfs none x'"));
+    let plain = world.command(&["verify"]);
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "--"]).arg(plain.get_program()).args(plain.get_args());
+    world.dress(&mut command);
+    let done = Running::start(command, &world.folder).wait();
+    if done.code == 1 {
+        return skipped(test, "this user may not mount anything");
+    }
+    let done = done.expect(7).says("error: this run did not pass, whatever is said above: cannot remove ");
+    assert!(done.err.trim_end().ends_with("exit code 7"), "{}", done.err);
+}
+
 #[test]
 fn a_limit_on_the_size_of_files_is_trouble_of_the_run_and_still_ends_a_task() {
     let test = "a_limit_on_the_size_of_files_is_trouble_of_the_run_and_still_ends_a_task";
