@@ -14,7 +14,7 @@ use crate::digest::short;
 use crate::event::{Event, Stamped, TaskRecord};
 use crate::name::TaskName;
 use crate::receipt::past::median;
-use crate::time::{Human, millis, utc_clock};
+use crate::time::{Exact, Human, millis, utc_clock};
 use crate::verdict::{Cause, Limit, Stop, Verdict, Word};
 
 /// The ending for a `RunFinished`; nothing for any other event.
@@ -182,14 +182,14 @@ fn causes(board: &Scoreboard, pen: &Pen, late: Option<Limit>) -> String {
 type Bad<'a> = (&'a Row, &'a TaskRecord, Option<&'a Stopping>);
 
 fn cause_of(board: &Scoreboard, pen: &Pen, label: &str, (row, record, stopping): Bad<'_>) -> String {
-    let mut out = pen.field(label, &format!("{}: {}", row.name, cause(record)));
+    let mut out = pen.field(label, &format!("{}: {}", row.name, cause(row, record)));
     if let Verdict::Late(limit) = record.verdict {
         out += &pen.field("judge", &judge(row, record, stopping));
         if let (Some(usual), Some(worst)) = (median(&row.past), row.past.iter().max()) {
             let (usual, worst, count) = (Human(usual), Human(*worst), row.past.len());
             out += &pen.field("usual", &format!("{usual}, worst of the last {} {worst}", plural(count, "pass")));
         }
-        let own = || format!("{}:{}  deadline = \"{}\"", board.scene.suite, row.deadline_line, Human(row.deadline));
+        let own = || format!("{}:{}  deadline = \"{}\"", board.scene.suite, row.deadline_line, Exact(row.deadline));
         out += &pen.field("limit", &if limit == Limit::Task { own() } else { run_limit(board) });
     }
     match (&record.verdict, &board.logs) {
@@ -205,13 +205,13 @@ fn cause_of(board: &Scoreboard, pen: &Pen, label: &str, (row, record, stopping):
 
 fn run_limit(board: &Scoreboard) -> String {
     let scene = &board.scene;
-    format!("{}:{}  deadline = \"{}\" of [run]", scene.suite, scene.deadline_line, Human(scene.deadline))
+    format!("{}:{}  deadline = \"{}\" of [run]", scene.suite, scene.deadline_line, Exact(scene.deadline))
 }
 
-fn cause(record: &TaskRecord) -> String {
+fn cause(row: &Row, record: &TaskRecord) -> String {
     let cause = clean::line(record.verdict.to_string().as_bytes(), QUOTE_MAX);
     match (&record.verdict, forge::place(&record.tail)) {
-        (Verdict::Late(Limit::Task), _) => format!("no result within {}", Human(record.took)),
+        (Verdict::Late(Limit::Task), _) => format!("no result within {}", Exact(row.deadline)),
         (Verdict::Failed(_), Some((file, line, _))) => format!("{file}:{line} ({cause})"),
         _ => cause,
     }

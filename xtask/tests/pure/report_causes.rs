@@ -40,7 +40,10 @@ fn hung_is_what_says_nothing_or_takes_longer_than_ever() {
         };
         let late = Event::TaskFinished(record("test-pg", Verdict::Late(Limit::Task), 235_300, 100_000));
         let events = run_of(vec![(335_300, stopping), (335_400, late), (336_000, over(Word::Late, 172_000, 3))]);
-        let words = field(&written(plain(), with_past(past), events), "judge").expect("a judgement");
+        let said = written(plain(), with_past(past), events);
+        // Its limit, whatever it took until its last process was gone.
+        assert_eq!(field(&said, "first").as_deref(), Some("test-pg: no result within 5m"));
+        let words = field(&said, "judge").expect("a judgement");
         words.split(';').next().unwrap_or_default().to_owned()
     };
     let (hung, slow) = ("looks hung, not slow", "looks slow, not hung");
