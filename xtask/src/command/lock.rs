@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use super::preflight::find;
-use super::{data, say};
+use super::{data, in_utf8, say};
 use crate::event::{Event, SCHEMA};
 use crate::keeper::{self, Keeper, Supervised};
 use crate::lock::status::{State, look};
@@ -126,6 +126,7 @@ fn under_the_lock(request: &Request) -> anyhow::Result<Ended> {
     let folder = root.as_ref().unwrap_or(&here);
     let search = std::env::var_os("PATH").unwrap_or_default();
     let program = find(&request.command[0], &here, &search).map_err(anyhow::Error::msg)?;
+    in_utf8(&here).and_then(|()| in_utf8(&program))?;
     scratch::check().and_then(|()| sys::own_proc()).map_err(anyhow::Error::msg)?;
     let run = RunId::new(request.requested.wall_ms / 1000, sys::random()?);
     let order = CommandOrder {

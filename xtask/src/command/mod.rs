@@ -85,6 +85,9 @@ pub fn ready(
     selection: &Selection,
     past: &Past,
 ) -> anyhow::Result<Ready> {
+    for path in [&repo.root, &repo.git.folder, &repo.git.objects] {
+        in_utf8(path)?;
+    }
     let machine = Machine { cpus: pool().len(), usual: past.usual() };
     let search = std::env::var_os("PATH").unwrap_or_default();
     let ready = preflight::check(&repo.root, suite_path, suite_text, selection, &machine, &search);
@@ -92,6 +95,12 @@ pub fn ready(
     let wrong = wrong_outputs(repo, suite_path, &ready)?;
     anyhow::ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(ready)
+}
+
+/// Refuses a path that is no text, which the second process of a run could not be told.
+pub fn in_utf8(path: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(path.to_str().is_some(), "the path {} is not UTF-8: use another folder", path.display());
+    Ok(())
 }
 
 // Outputs are removed before their task: none may be a file that git keeps, or lie outside of the repository.

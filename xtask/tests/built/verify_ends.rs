@@ -1,6 +1,9 @@
 //! How a run ends before its time: somebody asks it to, or one of its two processes hangs or is killed.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -206,6 +209,48 @@ fn a_program_that_does_not_say_its_version_in_time_takes_no_verdict_away() {
     command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
     Running::start(command, &world.folder).wait().expect(0);
     assert_eq!(processes_with(&token), Vec::<i32>::new());
+}
+
+/// The second process of a run could not be told of it, and nobody should queue to hear that.
+#[test]
+fn a_path_that_is_not_utf_8_is_refused_at_once() {
+    let mut world = World::new(&one("true"));
+    let place = world.folder.path().join(OsStr::from_bytes(b"re\xffpo"));
+    fs::rename(&world.repo, &place).unwrap();
+    world.repo = place;
+    let refused = |world: &World, words: &[&str], code| {
+        let done = world.run(words).expect(code).says("is not UTF-8");
+        assert!(!done.err.contains("Acquired") && world.receipts().is_empty(), "{}", done.err);
+    };
+    refused(&world, &["verify"], 2);
+    refused(&world, &["lock", "run", "--", "true"], 122);
+    // A work tree with a good path, whose repository has none.
+    world.git(&["worktree", "add", "--quiet", "../plain"]);
+    world.repo = world.folder.path().join("plain");
+    refused(&world, &["verify"], 2);
+    world.run(&["lock", "run", "--", "true"]).expect(0);
+}
+
+/// The place is everybody's: who made the folder first could change what lies in it, or have it be elsewhere.
+#[test]
+fn a_scratch_folder_that_is_not_ours_is_not_used() {
+    let world = World::new(&one("true"));
+    let base = world.scratch().join(format!("xtask-{}", nix::unistd::geteuid()));
+    let refused = || {
+        let done = world.run(&["verify"]).expect(2).says("it belongs to another user, or is no folder");
+        assert!(!done.err.contains("Acquired"), "{}", done.err);
+    };
+    let elsewhere = world.folder.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    symlink(&elsewhere, &base).unwrap();
+    refused();
+    fs::remove_file(&base).unwrap();
+    if !nix::unistd::geteuid().is_root() {
+        return skipped("a_scratch_folder_that_is_not_ours_is_not_used", "it takes root to be somebody else");
+    }
+    fs::create_dir(&base).unwrap();
+    chown(&base, Some(54_321), None).unwrap();
+    refused();
 }
 
 /// What the runner cannot do is told once, by the keeper, with the one exit code.
