@@ -1,5 +1,5 @@
 /* Stands between the program and the C library: a disk that is slow, a machine that was asleep,
-   a start that takes long, a wait or a thread that is refused. */
+   a start that takes long, a wait or a thread that is refused, files without mode bits. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -96,6 +97,13 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     if (!real) real = dlsym(RTLD_NEXT, "pthread_create");
     return getenv("INTERPOSED_NO_THREADS") ? EAGAIN : real(thread, attributes, routine, argument);
+}
+
+/* INTERPOSED_NO_MODES=ANYTHING: open files keep the mode that they have, as on a file system without mode bits. */
+int fchmod(int fd, mode_t mode) {
+    static int (*real)(int, mode_t);
+    if (!real) real = dlsym(RTLD_NEXT, "fchmod");
+    return getenv("INTERPOSED_NO_MODES") ? 0 : real(fd, mode);
 }
 
 /* INTERPOSED_UNHEARD=WORD: what one process of a run tells another is lost where it begins with that word. */

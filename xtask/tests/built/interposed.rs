@@ -1,7 +1,8 @@
 //! What a test can cause only between the program and the C library: a disk that is slow, a machine that was asleep
-//! or stood still, a start that takes long, a wait or a thread that is refused.
+//! or stood still, a start that takes long, a wait or a thread that is refused, files without mode bits.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -122,6 +123,22 @@ fn the_time_of_a_task_begins_before_it_does() {
     run.wait().expect(0);
     let took = the_receipt(&world)["predicate"]["tasks"][0]["took_ms"].as_u64().expect("a number");
     assert!(took >= 1000, "{took}");
+}
+
+/// What is executable cannot be told there, so a file that is not as committed may be just that.
+#[test]
+fn a_checkout_without_mode_bits_has_no_verdict() {
+    let world = World::new(&suite("true"));
+    world.write("run.sh", "#!/bin/sh\n");
+    let mode = |mode| fs::set_permissions(world.repo.join("run.sh"), fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o755);
+    world.commit("a script");
+    mode(0o644);
+    let Some(run) = start(&world, &["verify"], &[("INTERPOSED_NO_MODES", "1")]) else {
+        return skipped("a_checkout_without_mode_bits_has_no_verdict", "there is no C compiler");
+    };
+    run.wait().expect(7).says("keeps no mode bits");
+    world.run(&["verify"]).expect(0).says("1 uncommitted file");
 }
 
 /// The libraries panic without threads; the exit code is the one for trouble of xtask's own all the same.

@@ -233,6 +233,22 @@ fn ignored_files_beside_tracked_ones_are_no_change() {
     assert_eq!(snapshot(&world).changed_since(&before), [""; 0]);
 }
 
+/// A filter that answers otherwise for a file that stood still.
+#[test]
+fn another_tree_of_the_same_files_is_named() {
+    let world = world();
+    let answer = world.folder.path().join("answer");
+    fs::write(&answer, "one").unwrap();
+    world.git(&["config", "filter.asks.clean", &format!("cat {}", answer.display())]);
+    world.write(".gitattributes", "*.asks filter=asks\n");
+    world.write("a.asks", "x");
+    world.commit("a filter");
+    let before = snapshot(&world);
+    assert!(before.clean());
+    fs::write(&answer, "another").unwrap();
+    assert_eq!(snapshot(&world).changed_since(&before), ["a.asks", "(the tree)"]);
+}
+
 #[test]
 fn a_commit_during_the_run_is_named() {
     let world = world();

@@ -72,6 +72,9 @@ fn a_refusal_is_on_the_page_in_the_summary_and_in_the_data() {
         }
         assert_eq!(world.run(args).expect(2).out, "", "data for nobody");
     }
+    // The command's own words are not ours.
+    let refused = world.run(&["lock", "run", "--chek", "--", "echo", "--message-format", "json"]).expect(122);
+    assert_eq!(refused.out, "", "data for nobody");
 }
 
 #[test]

@@ -236,7 +236,7 @@ fn uncommitted_changes_pass_and_are_said() {
 
 #[test]
 fn a_suite_that_changed_during_the_wait_is_not_run() {
-    let world = World::new(&one(UNTIL_GO));
+    let world = World::new(&one("sh -c 'echo >>../ran; until test -e ../go; do sleep 0.02; done'"));
     let mut first = world.start(&["verify"]);
     first.wait_for("Start");
     let mut second = world.start(&["verify"]);
@@ -245,6 +245,8 @@ fn a_suite_that_changed_during_the_wait_is_not_run() {
     go(&world);
     first.wait().expect(7).says("ci/suite.toml");
     second.wait().expect(7).says("changed while this run waited");
+    assert_eq!(fs::read_to_string(world.folder.path().join("ran")).unwrap(), "\n", "the task ran twice");
+    assert_eq!(task(&predicate(&world.receipts()[1]), "one")["verdict"], "not-run");
 }
 
 /// A command that works in the folder alone holds nothing of what a run measures, but it may change the tree.
