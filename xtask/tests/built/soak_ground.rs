@@ -72,6 +72,10 @@ pub struct Books {
 impl Soak {
     /// Carries it out. One paragraph that says what was done and seen; as an error if something was wrong.
     pub fn run(&self, say: &(dyn Fn(&str) + Sync)) -> Result<String, String> {
+        assert!(
+            !xtask::sys::is_ignored(libc::SIGHUP),
+            "SIGHUP is ignored here (nohup?), and runs are asked to end by it"
+        );
         let begun = Instant::now();
         let ground = Ground::new(self);
         let per_caller = self.runs.div_ceil(CALLERS);
