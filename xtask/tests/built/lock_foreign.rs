@@ -263,6 +263,15 @@ fn a_line_that_comes_in_pieces_is_read_whole() {
 /// A later version may have more to say than its line, but not without an end.
 #[test]
 fn a_holder_that_goes_on_talking_is_listened_to_for_a_while() {
+    let talked = talks_on(100, Duration::from_millis(1), usize::MAX);
+    assert!(talked > 8 * 1024, "{talked} bytes");
+    // More than the system keeps for a reader that has gone. One that stayed would read it all, and without end.
+    let most = 256 << 20;
+    assert!(talks_on(1 << 16, Duration::ZERO, most) < most, "it listens to whatever is said");
+}
+
+/// What a holder can say behind its line, in such pieces, until the waiter hangs up.
+fn talks_on(piece: usize, pause: Duration, most: usize) -> usize {
     let ports = Ports::take(1);
     let listener = TcpListener::bind(address(ports.first)).expect("free");
     let (tell, told) = std::sync::mpsc::channel();
@@ -270,10 +279,10 @@ fn a_holder_that_goes_on_talking_is_listened_to_for_a_while() {
         connection.write_all(b"xtask-lock/9 {}\n").expect("it fits");
         connection.set_nodelay(true).expect("an option");
         let mut talked = 0;
-        while connection.write_all(&[b'x'; 100]).is_ok() {
-            talked += 100;
+        while talked < most && connection.write_all(&vec![b'x'; piece]).is_ok() {
+            talked += piece;
             // One piece at a time, mostly.
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(pause);
         }
         let _ = tell.send(talked);
     });
@@ -289,7 +298,7 @@ fn a_holder_that_goes_on_talking_is_listened_to_for_a_while() {
     heard.store(true, std::sync::atomic::Ordering::Relaxed);
     drop(ask);
     assert_eq!(waits.join().expect("no panic").expect_err("stopped").exit(), Exit::Cancelled(Stop::Int));
-    assert!(talked > 8 * 1024, "{talked} bytes");
+    talked
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn a_runner_that_hangs_is_ended_by_the_keeper() {
 #[test]
 fn asked_twice_the_keeper_ends_a_runner_that_hangs() {
     let world = World::new(&one("sleep 300"));
-    let run = verify_that_hears_hup(&world);
+    let mut run = verify_that_hears_hup(&world);
     let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(runner.trim().parse().unwrap()), Signal::SIGSTOP).unwrap();
     run.signal(Signal::SIGTERM);
@@ -96,6 +96,8 @@ fn asked_twice_the_keeper_ends_a_runner_that_hangs() {
     // on which it can be overtaken.
     until("the first signal to be taken", || !pending(run.pid(), 15));
     run.signal(Signal::SIGHUP);
+    // Not only at the run's deadline.
+    until("the keeper to give the runner up", || run.has_ended());
     run.wait().expect(143).says("the runner had not ended");
     assert_eq!(the_receipt(&world)["result"], "cancelled");
 }
