@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::name::RunId;
 use crate::receipt::build::Asked;
@@ -108,9 +108,19 @@ pub struct SuiteOrder {
     /// How to say things.
     pub format: Format,
     /// Where to write JUnit XML.
+    #[serde(serialize_with = "any_path", deserialize_with = "path_of_any")]
     pub junit: Option<PathBuf>,
     /// Whether the receipt is signed once the run has passed: its end is not the last word then.
     pub signs: bool,
+}
+
+// As the system has it: as text a path that is not UTF-8 could not be told, and only once the locks are won.
+fn any_path<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    path.as_deref().map(Path::as_os_str).serialize(to)
+}
+
+fn path_of_any<'a, D: Deserializer<'a>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    Ok(Option::<OsString>::deserialize(from)?.map(PathBuf::from))
 }
 
 /// How the run is shown, as far as flags say it. Terminal and environment are the runner's own too.

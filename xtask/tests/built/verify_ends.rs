@@ -233,6 +233,16 @@ fn a_path_that_is_not_utf_8_is_refused_at_once() {
     world.run(&["lock", "run", "--", "true"]).expect(0);
 }
 
+#[test]
+fn the_junit_file_may_have_any_name() {
+    let world = World::new(&one("true"));
+    let place = world.folder.path().join(OsStr::from_bytes(b"re\xffsult.xml"));
+    let mut command = world.command(&["verify", "--junit"]);
+    command.arg(&place);
+    Running::start(command, &world.folder).wait().expect(0);
+    assert!(fs::read_to_string(&place).unwrap().starts_with("<?xml"));
+}
+
 /// The place is everybody's: who made the folder first could change what lies in it, or have it be elsewhere.
 #[test]
 fn a_scratch_folder_that_is_not_ours_is_not_used() {
