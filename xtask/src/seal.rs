@@ -3,16 +3,14 @@
 //! signature file that is in its way, and says that all is well.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use duct::cmd;
+use duct::{Expression, cmd};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use xshell::Shell;
 
 use crate::name::Caller;
 use crate::sys;
@@ -21,39 +19,32 @@ use crate::time::{Moment, utc};
 // How often somebody who wants to stop is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long ssh-keygen may take, and who may end it before that.
+#[derive(Clone, Copy)]
+pub struct Patience<'a> {
+    /// It has ended by then.
+    pub deadline: Moment,
+    /// Whether nobody wants it any more.
+    pub stopped: &'a dyn Fn() -> bool,
+}
+
+// What came of a call.
+enum Ended {
+    ByItself(Output),
+    Stopped,
+    Late,
+}
+
 /// Signs bytes with a key: the path of a private key, or of a public one whose private part an agent or a device holds.
-/// Ends by `deadline`, since a device may wait for a touch, and as soon as `stopped` says so. Errors say what to do; nobody
-/// is asked for a passphrase.
-pub fn sign(
-    key: &Path,
-    namespace: &str,
-    bytes: &[u8],
-    deadline: Moment,
-    stopped: &dyn Fn() -> bool,
-) -> anyhow::Result<Vec<u8>> {
+/// Ends in time, since a device may wait for a touch. Errors say what to do; nobody is asked for a passphrase.
+pub fn sign(key: &Path, namespace: &str, bytes: &[u8], patience: Patience<'_>) -> anyhow::Result<Vec<u8>> {
     let call = cmd!("ssh-keygen", "-P", "", "-Y", "sign", "-f", key, "-n", namespace);
-    let call = call.env("SSH_ASKPASS_REQUIRE", "never").env("LC_ALL", "C").stdin_bytes(bytes).stdout_capture();
-    let call = call.stderr_capture().unchecked().before_spawn(|command| {
-        std::os::unix::process::CommandExt::process_group(command, 0);
-        // A device that still blinks when nobody wants its signature any more would have somebody touch it.
-        sys::quit_with_parent(command);
-        Ok(())
-    });
-    let handle = call.start().context("ssh-keygen cannot be run: is openssh-client installed?")?;
-    let out = loop {
-        // Only a request to stop waits for the next look: the end of ssh-keygen is seen at once.
-        if let Some(out) = handle.wait_timeout(deadline.since(sys::now()).min(LOOK))? {
-            break out;
+    let out = match run(&call.env("SSH_ASKPASS_REQUIRE", "never"), bytes, patience)? {
+        Ended::ByItself(out) => out,
+        Ended::Stopped => bail!("{} did not sign: cancelled", key.display()),
+        Ended::Late => {
+            bail!("{} did not sign in time: does its agent or device wait for somebody?", key.display())
         }
-        let why = match stopped() {
-            true => "did not sign: cancelled",
-            false if sys::now() < deadline => continue,
-            false => "did not sign in time: does its agent or device wait for somebody?",
-        };
-        for pid in handle.pids().into_iter().filter_map(|pid| i32::try_from(pid).ok()) {
-            let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        bail!("{} {why}", key.display());
     };
     if !out.status.success() {
         let said = String::from_utf8_lossy(&out.stderr).replace("Signing data on standard input\n", "");
@@ -65,7 +56,34 @@ pub fn sign(
         };
         bail!("{} cannot sign: {}{advice}", key.display(), said.trim());
     }
-    Ok(out.stdout.clone())
+    Ok(out.stdout)
+}
+
+// Runs ssh-keygen on these bytes. It ends with this process, and has a group of its own: whatever it starts ends with it.
+fn run(call: &Expression, bytes: &[u8], Patience { deadline, stopped }: Patience<'_>) -> anyhow::Result<Ended> {
+    let call = call.env("LC_ALL", "C").stdin_bytes(bytes).stdout_capture().stderr_capture().unchecked();
+    let call = call.before_spawn(|command| {
+        std::os::unix::process::CommandExt::process_group(command, 0);
+        // A device that still blinks when nobody wants its signature any more would have somebody touch it.
+        sys::quit_with_parent(command);
+        Ok(())
+    });
+    let handle = call.start().context("ssh-keygen cannot be run: is openssh-client installed?")?;
+    let ended = loop {
+        // Only a request to stop waits for the next look: the end of ssh-keygen is seen at once.
+        if let Some(out) = handle.wait_timeout(deadline.since(sys::now()).min(LOOK))? {
+            return Ok(Ended::ByItself(out.clone()));
+        }
+        match stopped() {
+            true => break Ended::Stopped,
+            false if sys::now() < deadline => {}
+            false => break Ended::Late,
+        }
+    };
+    for pid in handle.pids().into_iter().filter_map(|pid| i32::try_from(pid).ok()) {
+        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    Ok(ended)
 }
 
 /// What a signature is checked against.
@@ -77,56 +95,55 @@ pub struct Trust<'a> {
     pub revoked: &'a [u8],
     /// The time at which the key must be valid, in milliseconds since 1970.
     pub at_ms: u64,
+    /// A folder that nobody else writes to, for these as files.
+    pub folder: &'a Path,
 }
 
 /// Whether `signature` is one of `role` over exactly these bytes, by the public command that anybody can run. The inner error is
-/// what ssh-keygen says, which is the same for most reasons. Errors if it cannot be asked.
+/// what ssh-keygen says, which is the same for most reasons. Errors if it cannot be asked, or does not answer in time.
 pub fn verify(
     bytes: &[u8],
     signature: &[u8],
     role: Caller,
     namespace: &str,
     trust: Trust<'_>,
+    patience: Patience<'_>,
 ) -> anyhow::Result<Result<(), String>> {
-    let folder = Private::new().context("a private folder for ssh-keygen cannot be made")?;
-    let file = |name: &str, bytes: &[u8]| -> io::Result<PathBuf> {
-        let path = folder.0.join(name);
-        fs::write(&path, bytes)?;
-        Ok(path)
+    let file = |name: &str, bytes: &[u8]| {
+        let path = trust.folder.join(name);
+        fs::write(&path, bytes).with_context(|| format!("{} cannot be written", path.display()))?;
+        anyhow::Ok(path)
     };
     let (signers, revoked) = (file("signers", trust.signers)?, file("revoked", trust.revoked)?);
     let signature = file("signature", signature)?;
     // Without a zone, which ssh-keygen before 9.1 does not know: hence TZ.
     let time = utc(trust.at_ms).chars().filter(char::is_ascii_digit).collect::<String>();
     let (role, time) = (role.to_string(), format!("verify-time={time}"));
-    let sh = Shell::new()?;
-    let call = xshell::cmd!(
-        sh,
-        "ssh-keygen -Y verify -f {signers} -r {revoked} -I {role} -n {namespace} -s {signature} -O {time}"
+    let call = cmd!(
+        "ssh-keygen",
+        "-Y",
+        "verify",
+        "-f",
+        signers,
+        "-r",
+        revoked,
+        "-I",
+        role,
+        "-n",
+        namespace,
+        "-s",
+        signature,
+        "-O",
+        time
     );
-    let call = call.env("TZ", "UTC").env("LC_ALL", "C").stdin(bytes).quiet().ignore_status();
-    let out = call.output().context("ssh-keygen cannot be run: is openssh-client installed?")?;
-    let folder = format!("{}/", folder.0.display());
+    let out = match run(&call.env("TZ", "UTC"), bytes, patience)? {
+        Ended::ByItself(out) => out,
+        Ended::Stopped => bail!("ssh-keygen did not check the signature: cancelled"),
+        Ended::Late => bail!("ssh-keygen did not check the signature in time"),
+    };
+    let folder = format!("{}/", trust.folder.display());
     let said = [&out.stderr, &out.stdout].map(|said| String::from_utf8_lossy(said).trim().replace(&folder, ""));
     let said =
         said.into_iter().find(|said| !said.is_empty()).unwrap_or_else(|| "ssh-keygen does not say why".to_owned());
     Ok(if out.status.success() { Ok(()) } else { Err(said) })
-}
-
-// A folder that nobody else can look into, gone at the end.
-struct Private(PathBuf);
-
-impl Private {
-    fn new() -> io::Result<Self> {
-        let name = format!("xtask-{}-{:08x}", std::process::id(), sys::random()?);
-        let path = std::env::temp_dir().join(name);
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Private {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

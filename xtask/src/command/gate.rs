@@ -5,13 +5,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::lock::Ports;
-use crate::name::Caller;
+use crate::name::{Caller, RunId};
 use crate::receipt::rules::{Baseline, Gate, Seal, Source};
 use crate::receipt::signers::{KRL, RECEIPT_NAMESPACE, Signer, parse_revoked, parse_signers};
 use crate::receipt::statement::{ParseError, Receipt, readable};
 use crate::repo::{Object, Repo};
+use crate::scratch::Scratch;
+use crate::seal::{self, Patience};
 use crate::suite::Suite;
-use crate::{archive, digest, seal, sys};
+use crate::{archive, digest, sys};
+
+/// So long ssh-keygen may take to check a signature: milliseconds of work, and its files may lie on a disk that sleeps.
+pub const ANSWER: Duration = Duration::from_secs(30);
+
+fn unhurried() -> Patience<'static> {
+    Patience { deadline: sys::now() + ANSWER, stopped: &|| false }
+}
 
 /// The names of the files beside a suite.
 pub const SIGNERS: &str = "allowed_signers";
@@ -79,6 +88,16 @@ pub struct Trusted {
 
 /// Gathers the facts and has ssh-keygen judge the signature. Errors where git, ssh-keygen or the ports cannot be asked.
 pub fn gather(repo: &Repo, terms: &Terms, candidate: &Candidate) -> anyhow::Result<(Gate, Trusted)> {
+    gather_within(repo, terms, candidate, unhurried())
+}
+
+/// The same for somebody who cannot wait for ever.
+pub fn gather_within(
+    repo: &Repo,
+    terms: &Terms,
+    candidate: &Candidate,
+    patience: Patience<'_>,
+) -> anyhow::Result<(Gate, Trusted)> {
     let parsed = match &candidate.receipt {
         Ok(bytes) => Receipt::parse(bytes),
         Err(why) => Err(ParseError::Unreadable(why.clone())),
@@ -135,7 +154,7 @@ pub fn gather(repo: &Repo, terms: &Terms, candidate: &Candidate) -> anyhow::Resu
     let ended = told.map(|receipt| receipt.predicate.clocks.ended.wall_ms);
     let at_ms = ended.filter(|_| terms.archived).unwrap_or(now_ms);
     let seal = match &candidate.signature {
-        Some(signature) => Some(judge_signature(&candidate.receipt, signature, &trusted, at_ms)?),
+        Some(signature) => Some(judge_signature(&candidate.receipt, signature, &trusted, at_ms, patience)?),
         None => None,
     };
     let receipts_commit = told.and_then(|receipt| receipt.subject.commit.clone());
@@ -172,10 +191,11 @@ pub fn judge_signature(
     signature: &Result<Vec<u8>, String>,
     trusted: &Trusted,
     at_ms: u64,
+    patience: Patience<'_>,
 ) -> anyhow::Result<Seal> {
     let mut judged = Seal::new(signature, &trusted.signers, &trusted.revoked, at_ms);
     if let (Some(role), Ok(receipt), Ok(signature)) = (judged.role(), receipt, signature) {
-        judged.confirm(confirm(receipt, signature, role, RECEIPT_NAMESPACE, trusted, at_ms)?);
+        judged.confirm(confirm_within(receipt, signature, role, RECEIPT_NAMESPACE, trusted, at_ms, patience)?);
     }
     Ok(judged)
 }
@@ -189,10 +209,27 @@ pub fn confirm(
     trusted: &Trusted,
     at_ms: u64,
 ) -> anyhow::Result<Result<(), String>> {
+    confirm_within(bytes, signature, role, namespace, trusted, at_ms, unhurried())
+}
+
+/// The same for somebody who cannot wait for ever.
+pub fn confirm_within(
+    bytes: &[u8],
+    signature: &[u8],
+    role: Caller,
+    namespace: &str,
+    trusted: &Trusted,
+    at_ms: u64,
+    patience: Patience<'_>,
+) -> anyhow::Result<Result<(), String>> {
     let Ok(signers) = &trusted.signers.bytes else { return Ok(Err("no signers".to_owned())) };
+    // A run's own kind of folder: what a killed process leaves of it is swept by the next start.
+    let scratch =
+        Scratch::make(&RunId::new(sys::clocks().wall_ms / 1000, sys::random()?)).map_err(anyhow::Error::msg)?;
     for revoked in &trusted.revoked {
         let Ok(revoked) = &revoked.bytes else { return Ok(Err("no list of revoked keys".to_owned())) };
-        let verdict = seal::verify(bytes, signature, role, namespace, seal::Trust { signers, revoked, at_ms })?;
+        let trust = seal::Trust { signers, revoked, at_ms, folder: scratch.path() };
+        let verdict = seal::verify(bytes, signature, role, namespace, trust, patience)?;
         if verdict.is_err() {
             return Ok(verdict);
         }

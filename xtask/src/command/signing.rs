@@ -10,8 +10,9 @@ use super::verify::Written;
 use crate::name::{Caller, RunId};
 use crate::receipt::rules::{Refusal, Seal, judge_seal};
 use crate::receipt::signers::{RECEIPT_NAMESPACE, RELEASE_NAMESPACE};
+use crate::seal::{self, Patience};
 use crate::time::Moment;
-use crate::{archive, seal, sys};
+use crate::{archive, sys};
 
 // Long enough to find a hardware key and touch it.
 const TOUCH: Duration = Duration::from_secs(30);
@@ -33,7 +34,8 @@ impl Signing {
             Trusted { signers: gate::file(root, &beside(SIGNERS)), revoked: vec![gate::file(root, &beside(REVOKED))] };
         let mut signing = Self { key: key.to_owned(), trusted, valid_before: None };
         let probe = b"can this key sign?\n";
-        let (seal, reasons) = signing.judged(probe, &signing.sign(probe, RECEIPT_NAMESPACE, None, &|| false)?)?;
+        let (seal, reasons) =
+            signing.judged(probe, &signing.sign(probe, RECEIPT_NAMESPACE, None, &|| false)?, &|| false)?;
         let role_of_key = seal.role();
         if !reasons.is_empty() {
             let why: Vec<&str> = reasons.iter().map(|reason| reason.text.as_str()).collect();
@@ -63,7 +65,8 @@ impl Signing {
         deadline: Option<Moment>,
         stopped: &dyn Fn() -> bool,
     ) -> anyhow::Result<Vec<u8>> {
-        seal::sign(&self.key, namespace, bytes, deadline.unwrap_or_else(|| sys::now() + TOUCH), stopped)
+        let deadline = deadline.unwrap_or_else(|| sys::now() + TOUCH);
+        seal::sign(&self.key, namespace, bytes, Patience { deadline, stopped })
     }
 
     /// Signs the receipt that a run has written below `root` and writes the signature beside it, unless the gate would not
@@ -77,7 +80,7 @@ impl Signing {
     ) -> anyhow::Result<String> {
         let (bytes, path) = (written.read()?, written.path.display());
         let signature = self.sign(&bytes, RECEIPT_NAMESPACE, None, stopped)?;
-        let (seal, reasons) = self.judged(&bytes, &signature)?;
+        let (seal, reasons) = self.judged(&bytes, &signature, stopped)?;
         if let Some(reason) = reasons.first() {
             bail!("{path} is not signed: {}", reason.text);
         }
@@ -89,9 +92,15 @@ impl Signing {
     }
 
     // By the public path that anybody takes.
-    fn judged(&self, bytes: &[u8], signature: &[u8]) -> anyhow::Result<(Seal, Vec<Refusal>)> {
-        let now_ms = sys::clocks().wall_ms;
-        let seal = gate::judge_signature(&Ok(bytes.to_vec()), &Ok(signature.to_vec()), &self.trusted, now_ms)?;
+    fn judged(
+        &self,
+        bytes: &[u8],
+        signature: &[u8],
+        stopped: &dyn Fn() -> bool,
+    ) -> anyhow::Result<(Seal, Vec<Refusal>)> {
+        let (now_ms, patience) = (sys::clocks().wall_ms, Patience { deadline: sys::now() + gate::ANSWER, stopped });
+        let (bytes, signature) = (Ok(bytes.to_vec()), Ok(signature.to_vec()));
+        let seal = gate::judge_signature(&bytes, &signature, &self.trusted, now_ms, patience)?;
         let reasons = judge_seal(&seal);
         Ok((seal, reasons))
     }

@@ -128,6 +128,46 @@ fn a_receipt_is_not_signed_once_somebody_wants_to_stop() {
     assert!(!signature_of(&keyring.world.receipts()[0]).exists());
 }
 
+/// The check of what was signed is as deaf or as slow as anything else that is started.
+#[test]
+fn a_receipt_whose_signature_is_still_being_checked_is_not_signed_once_somebody_wants_to_stop() {
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"touch ../slow\""));
+    let token = format!("94{}", std::process::id());
+    let slow = keyring.world.folder.path().join("slow");
+    let mut command = keyring.world.command(&["verify", "--key", text(&keyring.key("local"))]);
+    let script = format!("case \"$*\" in *'-Y verify'*) test -e {} && sleep {token};; esac", slow.display());
+    keyring.before_ssh_keygen(&mut command, &script);
+    let run = Running::start(command, &keyring.world.folder);
+    until("the check", || !processes_with(&token).is_empty());
+    run.signal(Signal::SIGINT);
+    run.wait().expect(130).says("ssh-keygen did not check the signature: cancelled");
+    assert!(!signature_of(&keyring.world.receipts()[0]).exists());
+    until("the end of what waited", || processes_with(&token).is_empty());
+}
+
+/// The files that ssh-keygen reads lie where the next start looks for what the dead have left, and it ends with who asked it.
+#[test]
+fn a_check_that_is_killed_leaves_nothing() {
+    let keyring = Keyring::new(SUITE);
+    keyring.verify("local");
+    let token = format!("93{}", std::process::id());
+    let temp = keyring.world.folder.path().join("temp");
+    fs::create_dir(&temp).unwrap();
+    let mut command = keyring.world.command(&["check-receipt"]);
+    keyring.before_ssh_keygen(&mut command, &format!("exec sleep {token}"));
+    command.env("TMPDIR", &temp);
+    let run = Running::start(command, &keyring.world.folder);
+    until("ssh-keygen", || !processes_with(&token).is_empty());
+    run.signal(Signal::SIGKILL);
+    run.wait();
+    until("the end of ssh-keygen", || processes_with(&token).is_empty());
+    keyring.verify("local");
+    let base = keyring.world.scratch().join(format!("xtask-{}", nix::unistd::geteuid()));
+    for folder in [temp, base] {
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "{}", folder.display());
+    }
+}
+
 /// The key is taken away during the run: exit 0 would say that there is a signature.
 #[test]
 fn a_run_whose_receipt_cannot_be_signed_has_no_verdict() {
