@@ -26,6 +26,8 @@ mod soak_gate;
 mod soak_ground;
 #[path = "../tests/built/soak_plan.rs"]
 mod soak_plan;
+#[path = "../tests/built/soak_request.rs"]
+mod soak_request;
 #[path = "../tests/built/soak_suite.rs"]
 mod soak_suite;
 #[path = "../tests/built/world.rs"]
@@ -35,13 +37,21 @@ mod world;
 use soak_ground::Soak;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let after = |name: &str| args.iter().position(|arg| arg == name).map(|at| args.get(at + 1).expect("a value"));
-    let number = |name: &str| after(name).map(|number| number.parse::<u32>().expect("a number"));
-    let runs = number("runs").unwrap_or(100);
-    let seed = number("seed").unwrap_or_else(|| xtask::sys::random().expect("random bits"));
+    let request = match soak_request::parse(std::env::args().skip(1)) {
+        Ok(request) if request.help => {
+            say(soak_request::USAGE);
+            return ExitCode::SUCCESS;
+        }
+        Ok(request) => request,
+        Err(why) => {
+            say(&format!("error: {why}\n{}", soak_request::USAGE));
+            return ExitCode::from(2);
+        }
+    };
+    let runs = request.runs.unwrap_or(100);
+    let seed = request.seed.unwrap_or_else(|| xtask::sys::random().expect("random bits"));
     say(&format!("again: cargo bench --bench soak -- runs {runs} seed {seed}"));
-    let xtask = after("program").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_xtask")), PathBuf::from);
+    let xtask = request.program.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_xtask")));
     let misbehave = fixture::misbehave().to_owned();
     match (Soak { runs, seed: u64::from(seed), xtask, misbehave }).run(&say) {
         Ok(summary) => {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod adopt;
+mod bench_soak;
 mod bench_table;
 mod fuzzed;
 mod house;
