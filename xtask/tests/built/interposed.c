@@ -1,11 +1,14 @@
 /* Stands between the program and the C library: a disk that is slow, a machine that was asleep,
-   a start that takes long, a wait or a thread that is refused, files without mode bits. */
+   a start that takes long, a wait or a thread that is refused, files without mode bits,
+   a list of children with gaps. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -97,6 +100,20 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     if (!real) real = dlsym(RTLD_NEXT, "pthread_create");
     return getenv("INTERPOSED_NO_THREADS") ? EAGAIN : real(thread, attributes, routine, argument);
+}
+
+/* INTERPOSED_NO_CHILDREN=PATH: until that file is there, the kernel's lists of children skip all of them. */
+int open64(const char *path, int flags, ...) {
+    static int (*real)(const char *, int, ...);
+    if (!real) real = dlsym(RTLD_NEXT, "open64");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    const char *there = getenv("INTERPOSED_NO_CHILDREN");
+    size_t length = strlen(path);
+    int skips = there && length > 9 && strcmp(path + length - 9, "/children") == 0 && access(there, F_OK) != 0;
+    return real(skips ? "/dev/null" : path, flags, mode);
 }
 
 /* INTERPOSED_NO_MODES=ANYTHING: open files keep the mode that they have, as on a file system without mode bits. */

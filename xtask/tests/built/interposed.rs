@@ -1,5 +1,6 @@
 //! What a test can cause only between the program and the C library: a disk that is slow, a machine that was asleep
-//! or stood still, a start that takes long, a wait or a thread that is refused, files without mode bits.
+//! or stood still, a start that takes long, a wait or a thread that is refused, files without mode bits,
+//! a list of children with gaps.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use crate::interposed::compiled;
 use crate::process::field::runner_of;
 use crate::process::{Ran, assert_none_left, misbehave, suite, task, token};
 use crate::world::{Folder, World, processes_with, skipped, until};
@@ -70,6 +71,24 @@ fn a_server_that_the_shell_had_started_before_lives_on() {
     assert_eq!(status.code(), Some(0));
     assert_none_left(&mine);
     live_on(&theirs, 3); // the server, its child and its daemon
+}
+
+/// The kernel's list of children may skip one while others end, and so did the keeper's first look here.
+#[test]
+fn a_server_that_was_not_seen_before_is_known_by_its_age() {
+    let (mine, theirs) = (token(), token());
+    let folder = Folder::new();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (up, seen) = (path("up"), path("seen"));
+    let world = World::new(&suite(&task("a", &format!("touch {seen}"), &mine, "")));
+    let Some(library) = compiled(&world) else {
+        return skipped("a_server_that_was_not_seen_before_is_known_by_its_age", "there is no C compiler");
+    };
+    let orders = format!("session sleep 50 touch {up} hang {theirs} & until test -e {up}; do sleep 0.02; done; true");
+    let mut shell = beside_a_server(&world, &orders);
+    let status = shell.env("LD_PRELOAD", library).env("INTERPOSED_NO_CHILDREN", &seen).status().unwrap();
+    assert_eq!(status.code(), Some(0));
+    live_on(&theirs, 1);
 }
 
 /// Where the runner is killed the keeper alone has to tell the tasks' processes, which have no mark, from the server's: one
