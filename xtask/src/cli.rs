@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::command;
@@ -113,7 +114,7 @@ pub struct VerifyArgs {
     /// Who asks: local, ci [default: ci where CI is set, else local]
     #[arg(long, value_name = "CALLER", hide_possible_values = true, help_heading = "What to run")]
     pub caller: Option<CallerArg>,
-    /// The suite file
+    /// The suite file, relative to the repository's root
     #[arg(long, value_name = "PATH", default_value = "ci/suite.toml", help_heading = "What to run")]
     pub suite: PathBuf,
     /// A profile of the suite; the receipt is partial
@@ -154,7 +155,7 @@ pub struct PlanArgs {
     /// human, json
     #[arg(long, value_name = "F", default_value = "human", hide_possible_values = true)]
     pub message_format: FormatArg,
-    /// The suite file
+    /// The suite file, relative to the repository's root
     #[arg(long, value_name = "PATH", default_value = "ci/suite.toml")]
     pub suite: PathBuf,
 }
@@ -182,7 +183,7 @@ pub struct ReleaseArgs {
 #[derive(Debug, Args)]
 pub struct CheckReceiptArgs {
     /// A receipt's path, or a tag (receipts/TAG/receipt.json) [default: the newest receipt of HEAD]
-    #[arg(value_name = "PATH|TAG")]
+    #[arg(value_name = "PATH|TAG", value_parser = NonEmptyStringValueParser::new())]
     pub receipt: Option<String>,
     /// The commit that it must be for [default: the tag's, else HEAD]
     #[arg(long, value_name = "REV")]
@@ -206,7 +207,7 @@ pub struct CheckReceiptArgs {
     #[arg(long)]
     pub unsigned: bool,
     /// The suite file, relative to the repository's root; signers lie beside it
-    #[arg(long, value_name = "PATH", default_value = "ci/suite.toml")]
+    #[arg(long, value_name = "PATH", default_value = "ci/suite.toml", value_parser = NonEmptyStringValueParser::new())]
     pub suite: String,
     /// human, json
     #[arg(long, value_name = "F", default_value = "human", hide_possible_values = true)]
@@ -355,8 +356,11 @@ fn unfit(error: &clap::Error, requested: Clocks) -> Exit {
     }
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     let lock_run = args.len() >= 2 && args[..2] == ["lock", "run"];
-    command::refusal::tell(args, &error.to_string(), requested);
-    if lock_run { Exit::Usage.of_lock_run() } else { Exit::Usage }
+    let exit = if lock_run { Exit::Usage.of_lock_run() } else { Exit::Usage };
+    command::say(&format!("exit code {}", exit.code()));
+    let why = error.to_string();
+    command::refusal::tell(args, why.strip_prefix("error: ").unwrap_or(&why), requested);
+    exit
 }
 
 fn dispatch(command: Command, requested: Clocks) -> anyhow::Result<Exit> {

@@ -266,10 +266,30 @@ pub fn words(target: &Target, gate: &Gate, trusted: &Trusted, reasons: &[Refusal
             let first = if there { format!("move receipts/{tag} away, ") } else { String::new() };
             format!("{first}git checkout {tag} && cargo xtask release {tag}")
         }
+        // Another run helps as far as it is signed by somebody who may.
+        None if gate.seal.is_some() && reasons.iter().all(|reason| OF_WHO_SIGNS.contains(&reason.code)) => {
+            let broken = reasons.iter().any(|reason| OF_WHO_SIGNS[..2].contains(&reason.code));
+            let first = if broken { "put the lists of signers right && " } else { "" };
+            format!("{first}cargo xtask verify --key PATH, the key of somebody in {}", trusted.signers.name)
+        }
         None => "commit what is to be verified && cargo xtask verify".to_owned(),
     };
     text + "\nto get one that passes: " + &line(&again)
 }
+
+// Rules that the receipt of a good run may break; those about the lists first.
+const OF_WHO_SIGNS: [&str; 10] = [
+    "signers-file",
+    "revoked-file",
+    "signature-missing",
+    "signature-form",
+    "signature-wrong",
+    "signer-unknown",
+    "signer-namespace",
+    "signer-not-valid",
+    "signer-revoked",
+    "signer-role",
+];
 
 // What holds, in a few words each; nothing that a rule refused.
 fn fine(receipt: &Receipt, gate: &Gate, reasons: &[Refusal]) -> Vec<String> {

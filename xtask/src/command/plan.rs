@@ -52,7 +52,7 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
         return Ok(Exit::Passed);
     }
     let what = if failed == 1 { "limit does" } else { "limits do" };
-    say(&format!("\nerror: {failed} outer {what} not match the plan"));
+    say(&format!("\nerror: {failed} outer {what} not match the plan\nexit code {}", Exit::Usage.code()));
     Ok(Exit::Usage)
 }
 

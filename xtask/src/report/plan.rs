@@ -88,7 +88,7 @@ pub struct View<'a> {
 pub fn checks(suite: &Suite, plan: &Plan) -> Vec<Check> {
     let room = plan.time_for_tasks();
     let worst = makespan(plan, |task| plan.tasks[task].deadline);
-    let text = format!("every task at its whole deadline, scheduled as above: {} of {}", Human(worst), Human(room));
+    let text = format!("every task at its whole deadline, scheduled as above: {} of {}", Minutes(worst), Minutes(room));
     let mut checks = vec![if worst <= room {
         Check::new(Status::Ok, text)
     } else {
@@ -105,7 +105,7 @@ pub fn checks(suite: &Suite, plan: &Plan) -> Vec<Check> {
     let runs = plural(usize::try_from(ahead).unwrap_or(usize::MAX), "run");
     let queue = format!(
         "the queue budget {} covers {runs} ahead of this one, each at its whole deadline",
-        Human(suite.run.queue)
+        Minutes(suite.run.queue)
     );
     checks.push(Check::new(if ahead == 0 { Status::Warn } else { Status::Ok }, queue));
     checks

@@ -153,12 +153,15 @@ impl Reader {
         };
         let wrap_line = wrap_up.or(stop_grace).or(deadline).map_or(1, |(_, line)| line);
         let (wrap, grace) = (limits.wrap_up, limits.stop_grace);
-        if wrap < grace + AFTER_GRACE {
+        // What stands there and cannot be read was noted; the usual length in its place is compared with nothing.
+        let unread = |key, read: bool| !read && table.is_some_and(|t| t.keys.contains_key(key));
+        let unread = unread("stop-grace", stop_grace.is_some()) || unread("wrap-up", wrap_up.is_some());
+        if wrap < grace + AFTER_GRACE && !unread {
             let least = Exact(grace + AFTER_GRACE);
             let what = format!("[run]: wrap-up {} is too short: stop-grace + 2s = {least}", Exact(wrap));
             self.follow(wrap_line, what);
         }
-        if wrap >= limit {
+        if wrap >= limit && !unread {
             let what = format!("[run]: wrap-up {} leaves nothing of the deadline {}", Exact(wrap), Exact(limit));
             self.follow(wrap_line, what);
         }

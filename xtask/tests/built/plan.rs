@@ -237,7 +237,7 @@ fn marked_limits_are_compared_to_the_minute() {
         .expect(2)
         .says("FAIL  ci.yml:2")
         .says("timeout-minutes: 61      is 1m short; set 62")
-        .says("error: 1 outer limit does not match the plan");
+        .says("error: 1 outer limit does not match the plan\nexit code 2");
     outer(&world, "ci.yml", "timeout-minutes: ${{ x }} # xtask:outer=release\n").expect(2).says("cannot be read");
     outer(&world, "Jenkinsfile", "stage\n").expect(0).says("note  Jenkinsfile").says("no line marked");
     world.run(&["plan", "--check-outer", "gone.yml"]).expect(2).says("FAIL  gone.yml").says("cannot be read");

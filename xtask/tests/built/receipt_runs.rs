@@ -128,6 +128,18 @@ fn a_receipt_is_not_signed_once_somebody_wants_to_stop() {
     assert!(!signature_of(&keyring.world.receipts()[0]).exists());
 }
 
+#[test]
+fn whoever_lacks_only_a_signature_is_not_sent_to_commit() {
+    let keyring = Keyring::new(SUITE);
+    keyring.world.run(&["verify"]).expect(0);
+    let again =
+        "to get one that passes: cargo xtask verify --key PATH, the key of somebody in ci/allowed_signers at HEAD";
+    keyring.world.run(&["check-receipt"]).expect(6).says(again);
+    keyring.world.write("draft", "");
+    keyring.world.commit("without signers");
+    keyring.world.run(&["check-receipt"]).expect(6).says("to get one that passes: commit what is to be verified");
+}
+
 /// The check of what was signed is as deaf or as slow as anything else that is started.
 #[test]
 fn a_receipt_whose_signature_is_still_being_checked_is_not_signed_once_somebody_wants_to_stop() {

@@ -68,10 +68,17 @@ fn a_refusal_is_on_the_page_in_the_summary_and_in_the_data() {
             let lines = lines(&done);
             assert_eq!(lines.len(), 1, "{args:?}: {}", done.out);
             assert_eq!((&lines[0]["event"], &lines[0]["exit_code"]), (&"refused".into(), &2.into()));
-            assert!(lines[0]["error"].as_str().unwrap().contains(why), "{}", lines[0]);
+            let said = lines[0]["error"].as_str().unwrap();
+            assert!(said.contains(why) && !said.contains("error: "), "{said}");
         }
-        assert_eq!(world.run(args).expect(2).out, "", "data for nobody");
+        let done = world.run(args).expect(2);
+        assert_eq!(done.out, "", "data for nobody");
+        assert_eq!(done.err.matches("exit code 2\n").count(), 1, "{}", done.err);
     }
+    for args in [&["check-receipt", ""][..], &["check-receipt", "--suite", ""], &["verify", "--suite", ""]] {
+        world.run(args).expect(2).says("a value is required").says("exit code 2");
+    }
+    world.run(&["lock", "run"]).expect(122).says("exit code 122");
     // The command's own words are not ours.
     let refused = world.run(&["lock", "run", "--chek", "--", "echo", "--message-format", "json"]).expect(122);
     assert_eq!(refused.out, "", "data for nobody");

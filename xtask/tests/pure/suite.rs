@@ -324,6 +324,8 @@ fn wrap_up_has_room_for_the_grace_and_leaves_some_for_tasks() {
     let run = |lines: &str| format!("schema = 1\n[run]\n{lines}\n[task.a]\ncommand = \"x\"\ndeadline = \"1s\"\n");
     let short = "wrap-up 10s is too short: stop-grace + 2s = 10s100ms";
     wrong(&run("deadline = \"1m\"\nstop-grace = \"8100ms\"\nwrap-up = \"10s\""), &[(5, short)]);
+    wrong(&run("deadline = \"1m\"\nstop-grace = \"0s\"\nwrap-up = \"1s\""), &[(4, "stop-grace: \"0s\" is not")]);
+    wrong(&run("deadline = \"10s\"\nwrap-up = \"0s\""), &[(4, "wrap-up: \"0s\" is not")]);
     wrong(&run("deadline = \"10s\""), &[(3, "wrap-up 10s leaves nothing of the deadline 10s")]);
     wrong(&run("deadline = \"10s\"\nwrap-up = \"10s\""), &[(4, "leaves nothing")]);
     let parse = |lines: &str| Suite::parse(&run(lines)).expect("a suite").run;
