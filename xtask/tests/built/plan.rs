@@ -230,6 +230,13 @@ fn plan_warns_where_whole_deadlines_do_not_fit() {
 }
 
 #[test]
+fn a_limit_above_an_hour_has_one_form() {
+    let world = World::new(&LIMITED.replace("\"32m\"", "\"74m\""));
+    let done = world.run(&["plan"]).expect(0);
+    assert!(done.err.contains("the queue budget 74m") && !done.err.contains("1h14m"), "{}", done.err);
+}
+
+#[test]
 fn marked_limits_are_compared_to_the_minute() {
     let world = World::new(LIMITED);
     outer(&world, "ci.yml", "jobs:\n  timeout-minutes: 62 # xtask:outer=verify\n").expect(0).says("ok    ci.yml:2");
