@@ -205,8 +205,11 @@ fn a_key_that_wants_a_passphrase_is_an_error_and_an_agent_may_hold_it() {
     fs::copy(&key, &plain).unwrap();
     change("secret", "", &plain);
     let socket = keyring.world.folder.path().join("agent");
-    let mut agent = Command::new("ssh-agent").args(["-D", "-a"]).arg(&socket).stdout(Stdio::null()).spawn().unwrap();
-    until("the agent", || socket.exists());
+    let mut agent = Command::new("ssh-agent");
+    agent.args(["-D", "-a"]).arg(&socket).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut agent = agent.spawn().unwrap();
+    // The socket is there before anybody listens at it.
+    until("the agent", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
     let added = Command::new("ssh-add").arg("-q").arg(&plain).env("SSH_AUTH_SOCK", &socket).status().unwrap();
     assert!(added.success());
     fs::remove_file(&plain).unwrap();
