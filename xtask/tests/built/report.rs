@@ -219,6 +219,20 @@ fn what_cannot_be_written_whole_is_not_written() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// /dev/stdout may be a file, and whoever opened it looks into that one.
+#[test]
+fn a_file_that_is_stdout_is_written_and_not_replaced() {
+    let world = World::new(SUITE);
+    world.run(&["verify"]).expect(1);
+    let path = world.folder.path().join("page.html");
+    let opened = fs::File::create_new(&path).unwrap();
+    let mut command = world.command(&["report", "--output", "/dev/stdout"]);
+    assert!(command.stdout(opened.try_clone().unwrap()).status().unwrap().success());
+    use std::os::unix::fs::MetadataExt as _;
+    assert_eq!(opened.metadata().unwrap().ino(), fs::metadata(&path).unwrap().ino());
+    assert!(fs::read_to_string(&path).unwrap().starts_with(xtask::report::html::BEGINNING));
+}
+
 /// The verdict stands in the receipt, but whoever asked for the file would not learn it.
 #[test]
 fn a_junit_that_cannot_be_written_is_a_failure() {
