@@ -24,6 +24,7 @@ use crate::repo::Repo;
 use crate::report::plural;
 use crate::run::order::Format;
 use crate::scratch::Scratch;
+use crate::seal::Patience;
 use crate::suite::Suite;
 use crate::time::{Clocks, Human, Moment, millis, utc};
 use crate::verdict::Exit;
@@ -280,7 +281,8 @@ fn publish(repo: &Repo, ready: &Ready, over: &Over, receipt: &Written, end: Mome
     };
     let artifacts = Some(copies.clone());
     let candidate = Candidate { receipt: Ok(bytes.clone()), signature: Some(Ok(signature.clone())), artifacts };
-    let (mut judged, trusted) = gate::gather(repo, &terms, &candidate)?;
+    let patience = Patience { deadline: end, stopped: &stopped };
+    let (mut judged, trusted) = gate::gather_within(repo, &terms, &candidate, patience)?;
     let mut files = vec![
         (RECEIPT.to_owned(), digest::of_bytes(&bytes)),
         (format!("{RECEIPT}{SIGNATURE}"), digest::of_bytes(&signature)),
@@ -291,8 +293,9 @@ fn publish(repo: &Repo, ready: &Ready, over: &Over, receipt: &Written, end: Mome
     files.sort_unstable();
     let list = sums(&files);
     let list_signature = ready.signing.sign(list.as_bytes(), RELEASE_NAMESPACE, Some(end), &stopped)?;
+    let (by, now_ms) = (Caller::Release, judged.now_ms);
     let said =
-        gate::confirm(list.as_bytes(), &list_signature, Caller::Release, RELEASE_NAMESPACE, &trusted, judged.now_ms)?;
+        gate::confirm_within(list.as_bytes(), &list_signature, by, RELEASE_NAMESPACE, &trusted, now_ms, patience)?;
     judged.sums =
         Some(said.err().into_iter().map(|why| format!("{SUMS} is not signed as a release ({why})")).collect());
     let reasons = judge(&judged);

@@ -121,6 +121,43 @@ fn a_release_that_is_cancelled_while_it_signs_is_none() {
     }
 }
 
+/// Nor while ssh-keygen checks what was signed, first the receipt and then the list.
+#[test]
+fn a_release_that_is_cancelled_while_it_is_judged_is_none() {
+    let keyring = tagged(&suite_with("touch ../slow"));
+    let token = format!("92{}", std::process::id());
+    let slow = keyring.world.folder.path().join("slow");
+    for namespace in ["xtask-receipt-v1", "xtask-release-v1"] {
+        let mut command = keyring.world.command(&["release", "v1", "--key", keyring.key("release").to_str().unwrap()]);
+        let which = format!("*'-Y verify'*'-n {namespace}'*");
+        let script = format!("case \"$*\" in {which}) test -e {} && sleep {token};; esac", slow.display());
+        keyring.before_ssh_keygen(&mut command, &script);
+        let run = Running::start(command, &keyring.world.folder);
+        until("the check", || !processes_with(&token).is_empty());
+        run.signal(Signal::SIGTERM);
+        run.wait().expect(143).says("did not check the signature: cancelled").says("not signed");
+        nothing_signed(&keyring);
+        until("the end of what waited", || processes_with(&token).is_empty());
+        fs::remove_file(&slow).unwrap();
+    }
+}
+
+/// A check that does not end is over with the run's deadline, and so is the lock.
+#[test]
+fn a_release_that_is_judged_for_ever_is_late() {
+    let suite = suite_with("touch ../slow").replace("\"5m\"", "\"15s\"\nstop-grace = \"1s\"\nwrap-up = \"3s\"");
+    let keyring = tagged(&suite.replace("\"1m\"", "\"5s\""));
+    let token = format!("91{}", std::process::id());
+    let slow = keyring.world.folder.path().join("slow");
+    let mut command = keyring.world.command(&["release", "v1", "--key", keyring.key("release").to_str().unwrap()]);
+    let script = format!("case \"$*\" in *'-Y verify'*) test -e {} && sleep {token};; esac", slow.display());
+    keyring.before_ssh_keygen(&mut command, &script);
+    let done = Running::start(command, &keyring.world.folder).wait();
+    done.expect(3).says("did not check the signature in time").says("not signed");
+    nothing_signed(&keyring);
+    until("the end of what waited", || processes_with(&token).is_empty());
+}
+
 /// A folder that may be written to but not opened cannot be synced, so nobody knows whether it would outlast a power cut.
 #[test]
 fn a_release_whose_folder_cannot_be_synced_is_none() {
