@@ -165,8 +165,13 @@ fn in_a_base<T>(fits: impl Fn(&Path) -> bool, make: impl Fn(&Path) -> io::Result
         }
     }
     if reasons.is_empty() {
-        let place = if std::env::var_os(PLACE).is_some() { PLACE } else { "TMPDIR" };
-        reasons.push(format!("{place} has to name a folder by an absolute path of at most 35 bytes without a comma"));
+        let asked = std::env::var_os(PLACE).map(PathBuf::from);
+        let missing = asked.as_ref().filter(|place| place.is_absolute() && !place.is_dir());
+        let place = if asked.is_some() { PLACE } else { "TMPDIR" };
+        reasons.push(missing.map_or_else(
+            || format!("{place} has to name a folder by an absolute path of at most 35 bytes without a comma"),
+            |missing| format!("{place}: there is no folder {}", missing.display()),
+        ));
     }
     Err(format!("no scratch folder can be made: {}", reasons.join("; ")))
 }

@@ -123,6 +123,15 @@ fn a_spent_budget_is_exit_4_and_a_receipt_says_that_nothing_ran() {
 }
 
 #[test]
+fn a_place_for_runs_that_is_not_there_is_said_to_be_missing() {
+    let world = World::new(&one("true"));
+    let mut command = world.command(&["verify"]);
+    command.env("XTASK_SCRATCH", "/nonexist/foo");
+    let done = Running::start(command, &world.folder).wait().expect(2);
+    done.says("no scratch folder can be made: XTASK_SCRATCH: there is no folder /nonexist/foo");
+}
+
+#[test]
 fn a_run_without_a_scratch_folder_leaves_a_receipt_that_says_so() {
     let world = World::new(&one(UNTIL_GO));
     let mut first = world.start(&["verify"]);
