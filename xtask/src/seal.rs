@@ -65,7 +65,7 @@ fn run(call: &Expression, bytes: &[u8], Patience { deadline, stopped }: Patience
     let call = call.before_spawn(|command| {
         std::os::unix::process::CommandExt::process_group(command, 0);
         // A device that still blinks when nobody wants its signature any more would have somebody touch it.
-        sys::quit_with_parent(command);
+        sys::end_with_parent(command, Signal::SIGKILL);
         Ok(())
     });
     let handle = call.start().context("ssh-keygen cannot be run: is openssh-client installed?")?;

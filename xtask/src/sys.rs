@@ -149,14 +149,14 @@ pub fn peek_exited(pid: Option<i32>) -> io::Result<Option<Exited>> {
     Ok(Some(Exited { pid, status, cpu_time: Duration::ZERO, peak_kib: 0 }))
 }
 
-/// Makes a command get SIGQUIT when the thread that starts it ends, however it ends. A change of user, which would take
+/// Makes a command get this signal when the thread that starts it ends, however it ends. A change of user, which would take
 /// this off again, comes before it in std.
 #[cfg(target_os = "linux")]
-pub fn quit_with_parent(command: &mut std::process::Command) {
+pub fn end_with_parent(command: &mut std::process::Command, signal: nix::sys::signal::Signal) {
     use std::os::unix::process::CommandExt;
     let parent = nix::unistd::getpid();
     let bind = move || {
-        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGQUIT)?;
+        nix::sys::prctl::set_pdeathsig(signal)?;
         // It may have died between the fork and this.
         if nix::unistd::getppid() == parent { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
@@ -192,7 +192,7 @@ pub fn show_as(_command: &mut std::process::Command, _user: (u32, u32), _group: 
 
 /// Other systems cannot: the command ends when it notices by itself.
 #[cfg(not(target_os = "linux"))]
-pub fn quit_with_parent(_command: &mut std::process::Command) {}
+pub fn end_with_parent(_command: &mut std::process::Command, _signal: nix::sys::signal::Signal) {}
 
 /// Removes a System V shared memory segment; if processes are attached to it, as soon as the last one is not. Errors if
 /// there is none, or it is somebody else's.

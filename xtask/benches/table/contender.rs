@@ -29,7 +29,7 @@ pub fn again(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     // A group of its own: flock(1) and what it runs go with the process that started them.
     command.env(ROLE, role).stdout(Stdio::null()).stdin(Stdio::null()).process_group(0);
-    xtask::sys::quit_with_parent(&mut command);
+    xtask::sys::end_with_parent(&mut command, nix::sys::signal::Signal::SIGKILL);
     command
 }
 

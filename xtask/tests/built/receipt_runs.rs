@@ -166,7 +166,8 @@ fn a_check_that_is_killed_leaves_nothing() {
     let temp = keyring.world.folder.path().join("temp");
     fs::create_dir(&temp).unwrap();
     let mut command = keyring.world.command(&["check-receipt"]);
-    keyring.before_ssh_keygen(&mut command, &format!("exec sleep {token}"));
+    // As in a shell's background job.
+    keyring.before_ssh_keygen(&mut command, &format!("trap '' QUIT; exec sleep {token}"));
     command.env("TMPDIR", &temp);
     let run = Running::start(command, &keyring.world.folder);
     until("ssh-keygen", || !processes_with(&token).is_empty());

@@ -202,7 +202,7 @@ impl Postgres {
         set(format!("port={}", self.port));
         set(format!("listen_addresses={}", if self.service.tcp { "127.0.0.1" } else { "" }));
         self.user.of(&mut command);
-        sys::quit_with_parent(&mut command);
+        sys::end_with_parent(&mut command, Signal::SIGQUIT);
         self.server = Some(command.spawn().context("the server cannot be started")?);
         Ok(())
     }
