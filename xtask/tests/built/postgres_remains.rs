@@ -60,10 +60,15 @@ impl Keeper {
     /// Makes one with this key as this user, or uses the one with this id.
     fn start(number: i32, what: &str, user: u32) -> Self {
         let mut command = Command::new("python3");
-        command.args(["-c", KEEPER, &number.to_string(), what]).stdin(Stdio::piped()).stdout(Stdio::piped());
         if user != nix::unistd::Uid::effective().as_raw() {
             command.uid(user);
         }
+        Self::start_by(&mut command, number, what)
+    }
+
+    /// By this command, which ends in the interpreter.
+    fn start_by(command: &mut Command, number: i32, what: &str) -> Self {
+        command.args(["-c", KEEPER, &number.to_string(), what]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut keeper = Self { child: command.spawn().unwrap(), id: -1, made: what == "make" };
         keeper.id = keeper.line().trim().parse().unwrap();
         assert!(keeper.id >= 0, "no segment for {number}");
@@ -167,6 +172,37 @@ fn a_sweep_takes_a_segment_only_if_nobody_uses_it_and_its_maker_is_dead() {
         sweep();
         assert!(found(far.id).is_some(), "another server's");
     }
+}
+
+#[test]
+fn a_sweep_takes_the_segment_of_a_maker_that_is_on_its_last_steps() {
+    let unshare = ["--pid", "--fork", "--kill-child"];
+    let allowed = Command::new("unshare").args(unshare).arg("true").stderr(Stdio::null()).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        let name = "a_sweep_takes_the_segment_of_a_maker_that_is_on_its_last_steps";
+        return skipped(name, "a PID namespace is not allowed");
+    }
+    let (scratch, data) = scratch_with("data");
+    let key = data.metadata().unwrap().ino() as i32;
+    // The first process of a PID namespace stays inside exit, works nowhere any more and is no zombie yet, until
+    // everything in its namespace is reaped; and whoever should reap one of those sleeps.
+    let mut maker = Keeper::start_by(Command::new("unshare").args(unshare).arg("python3"), key, "make");
+    let first = segments().into_iter().find(|segment| segment.id == maker.id).unwrap().creator;
+    let inside = ["--target", &first.to_string(), "--pid", "sh", "-c", "echo; exec sleep 1000"].map(str::to_owned);
+    let mut parent = Command::new("nsenter").args(inside).stdout(Stdio::piped()).spawn().unwrap();
+    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let parent_is = |signal| kill(Pid::from_raw(parent.id() as i32), signal).unwrap();
+    parent_is(Signal::SIGSTOP);
+    kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
+    until("the maker to work nowhere", || fs::metadata(format!("/proc/{first}/cwd")).is_err());
+    let state = fs::read_to_string(format!("/proc/{first}/stat")).unwrap();
+    service::sweep(scratch.path());
+    let left = found(maker.id);
+    parent_is(Signal::SIGCONT);
+    parent.wait().unwrap();
+    maker.child.wait().unwrap();
+    assert!(state.contains(") S "), "it is to be inside exit: {state}");
+    assert_eq!(left, None);
 }
 
 #[test]
