@@ -56,12 +56,12 @@ pub struct Services {
     waiting: BTreeMap<usize, Waiting>,
 }
 
-// A task that waits: for what, what it has, and how many services are missing.
+// A task that waits: for what, what it has, and which of the hosts have not answered.
 struct Waiting {
     name: TaskName,
     wanted: Vec<Name>,
     has: Env,
-    missing: usize,
+    missing: Vec<usize>,
     remind: Moment,
 }
 
@@ -79,7 +79,8 @@ struct Host {
 enum State {
     // The limit counts once the host says that it starts.
     Starting { link: Link, until: Option<Moment> },
-    Ready { link: Link, version: String },
+    // It counts again for everything that a task gets. None: nobody waits.
+    Ready { link: Link, version: String, until: Option<Moment> },
     Failed { why: String, version: Option<String> },
 }
 
@@ -115,8 +116,19 @@ impl Host {
                 let spent = self.limit.saturating_sub(until.since(now));
                 format!("{name} (starting, {} of {})", Human(spent), Human(self.limit))
             }
-            State::Ready { .. } => format!("{name} (ready, making what the task gets)"),
+            State::Ready { until, .. } => {
+                let spent = until.map_or(Duration::ZERO, |until| self.limit.saturating_sub(until.since(now)));
+                format!("{name} (ready, making what the task gets, {} of {})", Human(spent), Human(self.limit))
+            }
             State::Failed { .. } => format!("{name} (gone)"),
+        }
+    }
+
+    // When its limit is over; none counts while it gets ready to start, and while it has nothing to do.
+    fn until(&self) -> Option<Moment> {
+        match &self.state {
+            State::Starting { until, .. } | State::Ready { until, .. } => *until,
+            State::Failed { .. } => None,
         }
     }
 
@@ -165,7 +177,8 @@ impl Services {
 
     /// Asks for what a task needs; `News` will say when it has everything.
     pub fn ask(&mut self, now: Moment, task: usize, name: &TaskName, wanted: &[Name]) -> Vec<News> {
-        for host in self.hosts.iter_mut().filter(|host| wanted.contains(&host.name)) {
+        let mut missing = Vec::new();
+        for (index, host) in self.hosts.iter_mut().enumerate().filter(|(_, host)| wanted.contains(&host.name)) {
             let why = match &mut host.state {
                 State::Failed { why, .. } => Some(why.clone()),
                 State::Starting { link, .. } | State::Ready { link, .. } => {
@@ -175,15 +188,27 @@ impl Services {
             if let Some(why) = why {
                 return vec![News::NoGo(task, host.cause(&why))];
             }
+            missing.push(index);
         }
-        let (name, missing, wanted) = (name.clone(), wanted.len(), wanted.to_vec());
-        self.waiting.insert(task, Waiting { name, wanted, has: Env::new(), missing, remind: now + REMIND });
+        let (name, wanted) = (name.clone(), wanted.to_vec());
+        let waiting = Waiting { name, wanted, has: Env::new(), missing: missing.clone(), remind: now + REMIND };
+        self.waiting.insert(task, waiting);
+        for index in missing {
+            if self.hosts[index].until().is_none() {
+                self.renew(now, index);
+            }
+        }
         Vec::new()
     }
 
     /// The task does not want anything any more. If it was waiting: a line that says for what.
     pub fn forget(&mut self, now: Moment, task: usize) -> Option<String> {
         let waiting = self.waiting.remove(&task)?;
+        for &index in &waiting.missing {
+            if !self.waited_for(index) {
+                self.renew(now, index);
+            }
+        }
         Some(format!("{} was still waiting for {}", waiting.name, self.doing(now, &waiting.wanted)))
     }
 
@@ -199,10 +224,9 @@ impl Services {
 
     /// When `listen` has to be called again even if nothing happens.
     pub fn wake_at(&self) -> Option<Moment> {
-        let limit = |host: &Host| if let State::Starting { until, .. } = &host.state { *until } else { None };
         let logs = self.hosts.iter().filter(|host| host.lives).filter_map(|host| Some(host.log.as_ref()?.look_at()));
         let remind = self.waiting.values().map(|waiting| waiting.remind);
-        self.hosts.iter().filter_map(limit).chain(logs).chain(remind).min()
+        self.hosts.iter().filter_map(Host::until).chain(logs).chain(remind).min()
     }
 
     /// What the hosts have said, and whose limit is over.
@@ -212,8 +236,10 @@ impl Services {
             let replies = self.hosts[index].link_mut().map(Link::on_readable).unwrap_or_default();
             replies.into_iter().for_each(|reply| self.hear(now, index, reply, &mut news));
             let host = &self.hosts[index];
-            if matches!(host.state, State::Starting { until: Some(until), .. } if until <= now) {
-                let why = format!("was not ready after {}, its `start` limit", Human(host.limit));
+            if host.until().is_some_and(|until| until <= now) {
+                let ready = matches!(host.state, State::Ready { .. });
+                let what = if ready { "had not made what the next task gets" } else { "was not ready" };
+                let why = format!("{what} after {}, its `start` limit", Human(host.limit));
                 self.fail(index, &why, &mut news);
                 news.push(News::Kill(Owner::Service(index)));
             }
@@ -249,28 +275,45 @@ impl Services {
             Reply::Ready(version) => {
                 let state = State::Failed { why: String::new(), version: None };
                 host.state = match std::mem::replace(&mut host.state, state) {
-                    State::Starting { link, .. } => State::Ready { link, version },
+                    State::Starting { link, .. } => State::Ready { link, version, until: None },
                     other => other,
                 };
+                self.renew(now, index);
             }
             Reply::HandedOut { task, env } => {
-                let Some((&index, waiting)) = self.waiting.iter_mut().find(|(_, waiting)| waiting.name == task) else {
-                    return; // withdrawn meanwhile
-                };
-                waiting.has.extend(env);
-                waiting.missing -= 1;
-                if waiting.missing == 0 {
-                    news.extend(self.waiting.remove(&index).map(|waiting| News::Go(index, waiting.has)));
+                // It may have been withdrawn meanwhile.
+                if let Some((&at, waiting)) = self.waiting.iter_mut().find(|(_, waiting)| waiting.name == task) {
+                    waiting.has.extend(env);
+                    waiting.missing.retain(|&host| host != index);
+                    if waiting.missing.is_empty() {
+                        news.extend(self.waiting.remove(&at).map(|waiting| News::Go(at, waiting.has)));
+                    }
                 }
+                self.renew(now, index);
             }
             Reply::Refused { task, why } => {
                 let cause = host.cause(&why);
-                let index = self.waiting.iter().find(|(_, waiting)| waiting.name == task).map(|(&index, _)| index);
-                let index = index.filter(|index| self.waiting.remove(index).is_some());
-                news.extend(index.map(|index| News::NoGo(index, cause)));
+                let at = self.waiting.iter().find(|(_, waiting)| waiting.name == task).map(|(&at, _)| at);
+                let at = at.filter(|at| self.waiting.remove(at).is_some());
+                news.extend(at.map(|at| News::NoGo(at, cause)));
+                self.renew(now, index);
             }
             Reply::Failed(why) => self.fail(index, &why, news),
         }
+    }
+
+    // A host that is ready has answered, or something was asked of it that had nothing to do: its limit counts anew while
+    // somebody waits for it.
+    fn renew(&mut self, now: Moment, index: usize) {
+        let waited_for = self.waited_for(index);
+        let host = &mut self.hosts[index];
+        if let State::Ready { until, .. } = &mut host.state {
+            *until = waited_for.then_some(now + host.limit);
+        }
+    }
+
+    fn waited_for(&self, index: usize) -> bool {
+        self.waiting.values().any(|waiting| waiting.missing.contains(&index))
     }
 
     // Everybody who waits for it waits in vain. Who waits for another one alone is no different: a suite has one kind.

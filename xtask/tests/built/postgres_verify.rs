@@ -83,6 +83,37 @@ fn a_start_has_a_limit_of_its_own() {
 }
 
 #[test]
+fn a_server_that_stands_still_makes_nobody_wait_longer_than_its_start_may_take() {
+    let world = World::new(
+        r#"
+schema = 1
+[run]
+deadline = "3m"
+queue = "1m"
+[service.postgres]
+start = "10s"
+[task.a]
+command = ["sh", "stop-the-server"]
+services = ["postgres"]
+deadline = "1m"
+[task.b]
+command = "true"
+needs = ["a"]
+services = ["postgres"]
+deadline = "1m"
+"#,
+    );
+    let script =
+        "for p in /proc/[0-9]*; do [ \"$(readlink $p/cwd)\" = \"$PGHOST\" ] && kill -STOP ${p#/proc/}; done; true";
+    world.write("stop-the-server", script);
+    world.commit("a task that stops the server");
+    world.run(&["verify"]).expect(1).says("had not made what the next task gets after 10s, its `start` limit");
+    assert_eq!(verdict(&world, "a").0, "passed");
+    assert_eq!(verdict(&world, "b").0, "failed");
+    nothing_is_left(&world);
+}
+
+#[test]
 fn a_run_that_is_late_before_the_service_is_ready_says_so_and_not_that_the_task_is() {
     let world = stuck("deadline = \"8s\"", "5m");
     world.run(&["verify"]).expect(3);
