@@ -3,7 +3,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -128,6 +128,11 @@ impl Host {
         } else {
             String::new()
         }
+    }
+
+    /// The line to the runner, for who waits: it is hung up once the run is over. Errors if there is no descriptor left.
+    pub fn line(&self) -> io::Result<OwnedFd> {
+        self.wire.as_fd().try_clone_to_owned()
     }
 
     /// Errors if the runner is gone: everything that waits asks this between two looks.

@@ -1,5 +1,7 @@
 //! The service through the whole program: `xtask verify` on repositories whose tasks ask the server.
 
+use std::path::PathBuf;
+
 use crate::world::World;
 
 const SUITE: &str = r#"
@@ -131,6 +133,25 @@ fn ctrl_c_ends_the_wait_for_a_service() {
     run.signal(nix::sys::signal::Signal::SIGINT);
     run.wait().expect(130).says("postgres removed");
     assert_eq!(verdict(&world, "with").0, "not-run");
+    nothing_is_left(&world);
+}
+
+#[test]
+fn a_run_that_is_over_ends_a_migration_that_takes_long() {
+    let world = stuck("deadline = \"3m\"", "2m");
+    let suite = std::fs::read_to_string(world.repo.join("ci/suite.toml")).unwrap();
+    let lines = suite.lines().map(|line| if line.starts_with("setup") { "migrations = \"db\"" } else { line });
+    world.write("ci/suite.toml", &lines.collect::<Vec<_>>().join("\n"));
+    world.write("db/1.sql", "copy (select 1) to program 'touch begun'; select pg_sleep(1000)");
+    world.commit("a migration that takes long");
+    let run = world.start(&["verify"]);
+    // A folder of the user, and in it one of the run.
+    let inside = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    crate::world::until("the migration to begin", || {
+        inside(world.scratch()).flat_map(inside).any(|run| run.join("postgres/data/begun").exists())
+    });
+    run.signal(nix::sys::signal::Signal::SIGINT);
+    run.wait().expect(130).says("postgres removed");
     nothing_is_left(&world);
 }
 

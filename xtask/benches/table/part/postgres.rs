@@ -116,7 +116,7 @@ fn ours(cache: &Path) -> [Duration; 3] {
                 Reply::HandedOut { env, .. } => {
                     let value = |name: &str| env[name].clone().expect("a value");
                     let socket = Path::new(&value("PGHOST")).join(".s.PGSQL.5432");
-                    let client = Connection::open(&socket, &value("PGDATABASE"), Duration::from_secs(9));
+                    let client = Connection::open(&socket, &value("PGDATABASE"), Duration::from_secs(9), None);
                     assert_eq!(client.expect("a server").run("select 1").expect("an answer").rows, ["1"]);
                     first = Some(began.elapsed());
                 }

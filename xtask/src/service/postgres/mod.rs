@@ -12,7 +12,7 @@ mod user;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -77,6 +77,7 @@ pub struct Postgres {
     _reserved: Option<Socket>,
     password: Option<String>,
     server: Option<Child>,
+    line: Option<OwnedFd>,
     connection: Option<Connection>,
     handed_out: usize,
 }
@@ -124,6 +125,7 @@ impl Postgres {
             _reserved: None,
             password: None,
             server: None,
+            line: None,
             connection: None,
             handed_out: 0,
         }
@@ -229,7 +231,8 @@ impl Postgres {
 
     fn connect(&mut self) -> anyhow::Result<()> {
         self.connection = None;
-        self.connection = Some(Connection::open(&self.socket(), "postgres", PATIENCE)?);
+        let line = self.line.as_ref().expect("prepare comes first").try_clone()?;
+        self.connection = Some(Connection::open(&self.socket(), "postgres", PATIENCE, Some(line))?);
         // From now on it goes with the last process of the server, even after SIGKILL.
         if let Some(server) = &self.server {
             remains::forget_segments(i32::try_from(server.id())?, self.user.uid());
@@ -299,6 +302,7 @@ fn percent(path: &str) -> String {
 impl Kind for Postgres {
     fn prepare(&mut self, host: &mut Host) -> anyhow::Result<()> {
         self.folder = host.folder.clone();
+        self.line = Some(host.line()?);
         self.open_folder(&host.spec.scratch)?;
         let at_least = self.service.at_least;
         self.programs = Some(match programs::find(at_least, self.user, &host.spec.root) {

@@ -3,12 +3,14 @@
 
 use std::fmt;
 use std::io::{self, BufReader, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// The most bytes of one message that are believed.
 const MESSAGE_MAX: usize = 256 << 20;
@@ -16,7 +18,15 @@ const MESSAGE_MAX: usize = 256 << 20;
 /// A session of the superuser `postgres`, whom the socket's `trust` lets in.
 #[derive(Debug)]
 pub struct Connection {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Stream>,
+}
+
+// What waits for the server only so long, and only while the line is not hung up.
+#[derive(Debug)]
+struct Stream {
+    socket: UnixStream,
+    patience: Duration,
+    line: Option<OwnedFd>,
 }
 
 /// What came of SQL that succeeded.
@@ -53,18 +63,19 @@ impl fmt::Display for SqlError {
 impl std::error::Error for SqlError {}
 
 impl Connection {
-    /// Logs in through the socket at `path`. No answer of the server may take longer than `patience`. Errors if nobody
-    /// listens there, and with the server's own words (`SqlError`) if it refuses.
-    pub fn open(path: &Path, database: &str, patience: Duration) -> anyhow::Result<Self> {
-        let stream = UnixStream::connect(path).with_context(|| format!("cannot connect to {}", path.display()))?;
-        stream.set_read_timeout(Some(patience))?;
+    /// Logs in through the socket at `path`. No answer of the server may take longer than `patience`, a day at most, and
+    /// none is waited for once the other end of `line` is closed. Errors if nobody listens there, and with the server's
+    /// own words (`SqlError`) if it refuses.
+    pub fn open(path: &Path, database: &str, patience: Duration, line: Option<OwnedFd>) -> anyhow::Result<Self> {
+        let socket = UnixStream::connect(path).with_context(|| format!("cannot connect to {}", path.display()))?;
+        socket.set_nonblocking(true)?;
         let mut body = 196_608_u32.to_be_bytes().to_vec(); // version 3.0 of the protocol
         for text in ["user", "postgres", "database", database, "application_name", "xtask", "client_encoding", "UTF8"] {
             body.extend(text.as_bytes());
             body.push(0);
         }
         body.push(0);
-        let mut connection = Self { stream: BufReader::new(stream) };
+        let mut connection = Self { stream: BufReader::new(Stream { socket, patience, line }) };
         connection.send(None, &body)?;
         connection.answer()?;
         Ok(connection)
@@ -131,7 +142,52 @@ impl Connection {
 impl AsFd for Connection {
     /// Readable, between queries, means that the server has ended the session.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.get_ref().as_fd()
+        self.stream.get_ref().socket.as_fd()
+    }
+}
+
+impl Stream {
+    // Does it as soon as it can be done.
+    fn once_ready(
+        &mut self,
+        event: PollFlags,
+        mut act: impl FnMut(&mut UnixStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let timeout = PollTimeout::try_from(self.patience).map_err(io::Error::other)?;
+        loop {
+            match act(&mut self.socket) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                done => return done,
+            }
+            let mut fds = vec![PollFd::new(self.socket.as_fd(), event)];
+            // No event is asked for: a hang-up is always told.
+            fds.extend(self.line.as_ref().map(|line| PollFd::new(line.as_fd(), PollFlags::empty())));
+            match poll(&mut fds, timeout) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::TimedOut)),
+                Ok(_) if fds.get(1).and_then(PollFd::any).unwrap_or(false) => {
+                    return Err(io::Error::other("the run is over"));
+                }
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.once_ready(PollFlags::POLLIN, |socket| socket.read(buffer))
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.once_ready(PollFlags::POLLOUT, |socket| socket.write(buffer))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

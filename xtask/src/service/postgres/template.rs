@@ -34,7 +34,7 @@ pub fn fill(postgres: &mut Postgres, host: &Host) -> anyhow::Result<()> {
     match &fill {
         Fill::Empty => {}
         Fill::Migrations(folder) => {
-            let connection = Connection::open(&postgres.socket(), TEMPLATE, LIMIT)?;
+            let connection = Connection::open(&postgres.socket(), TEMPLATE, LIMIT, Some(host.line()?))?;
             migrate(connection, host, folder)?;
         }
         Fill::Setup(command) => set_up(postgres, host, command)?,
