@@ -1,4 +1,4 @@
-//! receipts/ on disk: what runs leave behind. Never half a receipt, never one overwritten.
+//! receipts/ on disk: what runs leave behind. Never half a receipt, never one of another run overwritten.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -32,6 +32,26 @@ pub fn write(
     let path = path(root, run);
     place(root, run, &path, bytes, judge)
         .with_context(|| format!("the receipt {} cannot be written", path.display()))?;
+    Ok(path)
+}
+
+/// Puts other bytes in the place of the receipt that `run` has written below `root`, because what it says of the run does not
+/// hold. Where the disk does not take them it is removed all the same, and that errors.
+pub fn replace(root: &Path, run: &RunId, bytes: &[u8]) -> anyhow::Result<PathBuf> {
+    let path = path(root, run);
+    let folder = root.join(FOLDER);
+    let temporary = Temporary(folder.join(format!(".{run}.new")));
+    let replace = || -> io::Result<()> {
+        // A runner that was killed while it wrote has left one.
+        let _ = fs::remove_file(&temporary.0);
+        write_new(&temporary.0, bytes)?;
+        fs::rename(&temporary.0, &path)?;
+        File::open(&folder)?.sync_all()
+    };
+    if let Err(error) = replace() {
+        fs::remove_file(&path).with_context(|| format!("the receipt {} cannot be taken back", path.display()))?;
+        return Err(error).with_context(|| format!("the receipt {} is removed: it cannot be written", path.display()));
+    }
     Ok(path)
 }
 

@@ -61,7 +61,7 @@ pub struct Supervised {
     pub trouble: Vec<String>,
     /// How the command of `lock run` ended, if it ended by itself.
     pub command: Option<ExitStatus>,
-    /// The sha256 of the receipt that the runner has written, if it has.
+    /// The sha256 of the receipt that the runner has written or was about to write, if it came so far.
     pub receipt: Option<String>,
 }
 
@@ -142,7 +142,12 @@ impl Keeper {
         note: &mut dyn FnMut(&str),
         told: &mut Supervised,
     ) -> Result<Exit, String> {
-        end_the_dead(note, &mut told.trouble);
+        let left = end_the_dead(note);
+        match order {
+            // The runner tells it, and its receipt says it.
+            Order::Suite(order) => order.trouble.extend(left),
+            Order::Command(_) => told.trouble.extend(left),
+        }
         let outer = std::env::var(MARK).ok();
         let mut tree = ProcessTree::new(order.run().clone(), outer.as_deref())?;
         let started = start(&mut tree, locks, order);
@@ -167,16 +172,7 @@ impl Keeper {
             service::sweep(&folder);
         }
         trouble.extend(scratch::remove(order.run()));
-        if exit != Ok(Exit::Passed) || trouble.is_empty() {
-            return exit;
-        }
-        if told.receipt.is_some() {
-            // The runner has said by now that it passed: the last word takes that back.
-            trouble
-                .iter_mut()
-                .for_each(|text| *text = format!("this run did not pass, whatever is said above: {text}"));
-        }
-        Ok(Exit::NoVerdict)
+        if exit == Ok(Exit::Passed) && !trouble.is_empty() { Ok(Exit::NoVerdict) } else { exit }
     }
 
     fn watch(
@@ -193,10 +189,13 @@ impl Keeper {
                 match message {
                     Message::Progress { done, of } => locks.set_progress(done, of),
                     Message::Ended(status) => *command = Some(status),
-                    Message::Receipt(sha256) => *receipt = Some(sha256),
+                    Message::Receipt(sha256) => {
+                        receipt.clone_from(&sha256);
+                        sha256.into_iter().for_each(|sha256| lifeline.send(Message::Heard(sha256)));
+                    }
                     Message::Trouble(text) => trouble.push(text),
                     Message::Unsaid { data, text } => print(if data { To::Stdout } else { To::Stderr }, text),
-                    Message::Stop(_) | Message::Suspend => {}
+                    Message::Stop(_) | Message::Suspend | Message::Heard(_) => {}
                 }
             }
             !gone
@@ -268,16 +267,16 @@ impl Keeper {
     }
 }
 
-// Runs of this user whose keeper and runner were both killed: their tasks may still be there.
-fn end_the_dead(note: &mut dyn FnMut(&str), trouble: &mut Vec<String>) {
+// Runs of this user whose keeper and runner were both killed: their tasks may still be there. What cannot be ended.
+fn end_the_dead(note: &mut dyn FnMut(&str)) -> Vec<String> {
     let dead = scratch::dead();
     let swept = sweep::end_marked(&dead.runs(), sys::now() + SWEEP);
     if !swept.found.is_empty() {
         note(&format!("ended what a run that was killed had left: {}", swept.found.join(", ")));
     }
-    trouble.extend(swept.survivors.iter().map(Survivor::to_string));
     dead.folders().for_each(service::sweep);
     dead.remove().iter().for_each(|stuck| note(stuck));
+    swept.survivors.iter().map(Survivor::to_string).collect()
 }
 
 // This process's parent, the parent of that, and so on, as far as they can be seen.

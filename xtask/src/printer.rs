@@ -205,11 +205,6 @@ pub fn lost() -> Option<String> {
     PRINTER.get().and_then(|printer| printer.state().lost.clone())
 }
 
-/// Says that data which somebody else was to write is lost, and why.
-pub fn lose(why: String) {
-    printer().state().lost.get_or_insert(why);
-}
-
 /// Takes back what was not written yet, for somebody else to print: the last `most` bytes of it at most.
 pub fn take_back(most: usize) -> Vec<(To, String)> {
     let Some(printer) = PRINTER.get() else { return Vec::new() };

@@ -62,11 +62,16 @@ impl Scratch {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Removes it while there is still somebody to tell why it cannot be removed. Nothing is to be made in it any more.
+    pub fn clear(&self) -> Option<String> {
+        removal(&self.path)
+    }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is told by whoever looks after this process (`remove`).
+        // Who has to know whether that succeeds has asked before (`clear`), or looks after this process (`remove`).
         let _ = fs::remove_dir_all(&self.path);
     }
 }

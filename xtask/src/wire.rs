@@ -60,9 +60,19 @@ impl Wire {
     }
 
     fn wait_for_room(&self, until: Moment) -> io::Result<()> {
+        self.wait_for(PollFlags::POLLOUT, until)
+    }
+
+    /// Waits until there is something to hear, but not longer than a second, nor after `until`. Errors if the system cannot
+    /// wait.
+    pub fn wait_for_words(&self, until: Moment) -> io::Result<()> {
+        self.wait_for(PollFlags::POLLIN, until)
+    }
+
+    fn wait_for(&self, what: PollFlags, until: Moment) -> io::Result<()> {
         let left = until.since(sys::now()).as_millis().min(1000);
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        match poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLOUT)], timeout) {
+        match poll(&mut [PollFd::new(self.as_fd(), what)], timeout) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(e) => Err(e.into()),
         }

@@ -1,6 +1,5 @@
 //! `plan`: the tasks and limits of the suite, and whether the limits in CI files are enough for them. Takes no lock.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -9,6 +8,7 @@ use super::say;
 use crate::digest;
 use crate::plan::Selection;
 use crate::plan::outer::compare;
+use crate::printer::{To, print};
 use crate::repo::Repo;
 use crate::report::plan::{Check, Status, View, checks, json, screen};
 use crate::suite::RunLimits;
@@ -43,7 +43,7 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     let sha256 = digest::of_bytes(text.as_bytes());
     let view = View { path: &path, sha256: &sha256, suite, plan, checks: &all };
     if request.json {
-        std::io::stdout().write_all(json(&view).as_bytes()).context("the plan cannot be written")?;
+        print(To::Stdout, json(&view));
     } else {
         say(screen(&view).trim_end());
     }

@@ -10,7 +10,6 @@ use super::{destination, say};
 use crate::archive;
 use crate::digest;
 use crate::event::TaskRecord;
-use crate::printer;
 use crate::receipt::statement::{Predicate, Receipt};
 use crate::repo::Repo;
 use crate::report::timeline::Needs;
@@ -64,12 +63,10 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
 }
 
 /// Writes a run as JUnit XML, if a path is given: however it ended, for a file of an earlier run must not speak for this one.
-/// Gives what to tell people if it cannot be written. The verdict is in the receipt, but whoever waits for this file does not
-/// learn it: this process ends as one whose data is lost.
+/// Gives why it cannot be written: then nobody who waits for this file learns the verdict, and there is none.
 pub fn junit(path: Option<&Path>, receipt: &Receipt, tasks: &[TaskRecord]) -> Option<String> {
-    let why = format!("{:#}", destination::write(path?, &junit::xml(receipt, tasks)).err()?);
-    printer::lose(format!("--junit {why}"));
-    Some(why)
+    let why = destination::write(path?, &junit::xml(receipt, tasks)).err()?;
+    Some(format!("--junit {why:#}"))
 }
 
 /// Takes away the JUnit XML of an earlier run before a new one begins: where that is killed, nothing speaks for it.

@@ -73,7 +73,7 @@ fn carry_out(order: Order, lifeline: &RefCell<Lifeline>, keeper: &Parent) -> any
     };
     // Before anything is started: what git starts while the tree is read has to go with this process, too, and is no
     // task's. When this is dropped all of it is gone, and the copies of the locks go only then.
-    let _all = tree(&order)?;
+    let mut all = tree(&order)?;
     // Without a thread it is hashed at the end.
     let program = std::thread::Builder::new().spawn(this_program).ok();
     let repo = Repo::told(order.root.clone(), order.git.clone(), order.commit.clone());
@@ -82,9 +82,10 @@ fn carry_out(order: Order, lifeline: &RefCell<Lifeline>, keeper: &Parent) -> any
     let mut show = Show::new(order.format, scene(&order, &ready), &order.root);
     let env = env(order.asked.caller == Caller::Release)?;
     let watch = Watch { lifeline, stop: Cell::default(), keeper_gone: Cell::default() };
-    let show = &mut show;
+    let (show, all) = (&mut show, &mut all);
     let (scratch, ready, slept) = (&scratch, &ready, false);
-    Runner { order: &order, keeper, scratch, repo, ready, env, show, program, watch, slept }.run()
+    let told = Told::default();
+    Runner { order: &order, keeper, scratch, all, repo, ready, env, show, program, watch, slept, told }.run()
 }
 
 fn tree(order: &SuiteOrder) -> anyhow::Result<ProcessTree> {
@@ -104,6 +105,7 @@ struct Runner<'a> {
     order: &'a SuiteOrder,
     keeper: &'a Parent,
     scratch: &'a Scratch,
+    all: &'a mut ProcessTree,
     repo: Repo,
     ready: &'a Ready,
     env: Environment,
@@ -112,6 +114,14 @@ struct Runner<'a> {
     program: Option<JoinHandle<Program>>,
     watch: Watch<'a>,
     slept: bool,
+    told: Told,
+}
+
+// What has been told once, and is neither told nor tried again.
+#[derive(Default)]
+struct Told {
+    unheard: bool,
+    junit_lost: bool,
 }
 
 // What the keeper tells while the tree is read.
@@ -144,6 +154,9 @@ impl Runner<'_> {
         let (slots, deadline) = (plan.slots, plan.deadline);
         let (run, partial) = (order.asked.run.clone(), plan.partial);
         self.show.on(&Stamped { at: won, event: Event::RunStarted { run, tasks, partial, slots, deadline } });
+        for text in &order.trouble {
+            self.show.tell(Event::Trouble { text: text.clone() });
+        }
         // Under the locks: no other run of this checkout is writing there.
         if let Err(error) = archive::sweep(&order.root).and_then(|()| sweep_logs(&order.root)) {
             self.show.tell(Event::Note { text: format!("old receipts and logs cannot be removed: {error}") });
@@ -288,49 +301,35 @@ impl Runner<'_> {
         Vec::new()
     }
 
-    fn conclude(self, facts: &Facts, end: Moment) -> Exit {
-        let Ready { suite, plan, .. } = self.ready;
-        let show = self.show;
-        let receipt_at = |show: &Show| build(facts, suite, plan, &show.record, sys::clocks());
-        let too_late = |show: &mut Show| {
-            let late = !show.record.run_late && sys::now() > end;
-            if late {
-                show.tell(Event::RunLate { run: sys::now().since(self.order.won.monotonic) });
-            }
-            late
-        };
+    // Everything that can take the verdict away comes before the receipt says it, and the receipt before the last words.
+    fn conclude(mut self, facts: &Facts, end: Moment) -> Exit {
         if let Some(text) = hands::slept(&self.order.won).filter(|_| !self.slept) {
-            show.tell(Event::Trouble { text });
+            self.show.tell(Event::Trouble { text });
         }
-        too_late(show);
-        let mut receipt: Receipt = receipt_at(show);
-        let written = archive::write(&self.order.root, &self.order.asked.run, &receipt.to_bytes(), || {
-            too_late(show).then(|| {
-                receipt = receipt_at(show);
-                receipt.to_bytes()
-            })
+        self.leave_nothing(end);
+        self.look_for_lost_words();
+        self.too_late(end);
+        let order = self.order;
+        let mut receipt = self.receipt(facts);
+        let written = archive::write(&order.root, &order.asked.run, &receipt.to_bytes(), || {
+            self.settle(&mut receipt, facts, end).then(|| receipt.to_bytes())
         });
         let path = match written {
-            Ok(path) => {
-                let sha256 = digest::of_bytes(&receipt.to_bytes());
-                // It may have been stopped for so long that the news of its tasks have left no room.
-                self.keeper.go_on();
-                self.watch.lifeline.borrow_mut().send(Message::Receipt(sha256));
-                Some(super::relative(&self.order.root, &path))
-            }
+            Ok(path) => Some(super::relative(&order.root, &path)),
             Err(error) => {
-                show.tell(Event::Trouble { text: format!("{error:#}") });
+                self.watch.lifeline.borrow_mut().send(Message::Receipt(None));
+                self.show.tell(Event::Trouble { text: format!("{error:#}") });
+                receipt = self.receipt(facts);
+                self.junit(&receipt);
                 None
             }
         };
-        if let Some(text) = super::report::junit(self.order.junit.as_deref(), &receipt, &show.record.tasks) {
-            show.tell(Event::Note { text });
-        }
+        let show = self.show;
         let exit = show.record.exit();
         let run = Duration::from_millis(receipt.predicate.run_ms);
         let event = Event::RunFinished {
             verdict: show.record.result(),
-            partial: plan.partial,
+            partial: self.ready.plan.partial,
             cause: show.record.cause(),
             late: show.record.late(),
             run,
@@ -343,7 +342,75 @@ impl Runner<'_> {
         hand_over_the_rest(&mut self.watch.lifeline.borrow_mut());
         exit
     }
+
+    fn receipt(&self, facts: &Facts) -> Receipt {
+        build(facts, &self.ready.suite, &self.ready.plan, &self.show.record, sys::clocks())
+    }
+
+    // What git started goes first: it could still make something in the folder.
+    fn leave_nothing(&mut self, end: Moment) {
+        let survivors = self.all.sweep_all(end).survivors.into_iter().map(|survivor| survivor.to_string());
+        for text in survivors.chain(self.scratch.clear()) {
+            self.show.tell(Event::Trouble { text });
+        }
+    }
+
+    // Who reads the data would not learn how the run ended.
+    fn look_for_lost_words(&mut self) {
+        if self.order.format.json {
+            printer::settle(Some(WORDS));
+            if let Some(text) = printer::lost() {
+                self.show.tell(Event::Trouble { text });
+            }
+        }
+    }
+
+    // Whether the receipt, which is on the disk but not in its place, has to say something else. Each of these says no but
+    // once. The JUnit file is the last: written, it says what the receipt says.
+    fn settle(&mut self, receipt: &mut Receipt, facts: &Facts, end: Moment) -> bool {
+        let mut other = false;
+        while self.too_late(end) || !self.heard(receipt) || !self.junit(receipt) {
+            *receipt = self.receipt(facts);
+            other = true;
+        }
+        other
+    }
+
+    fn too_late(&mut self, end: Moment) -> bool {
+        let late = !self.show.record.run_late && sys::now() > end;
+        if late {
+            self.show.tell(Event::RunLate { run: sys::now().since(self.order.won.monotonic) });
+        }
+        late
+    }
+
+    // A keeper that does not know which receipt is the run's takes it for none.
+    fn heard(&mut self, receipt: &Receipt) -> bool {
+        if self.told.unheard {
+            return true;
+        }
+        // It may have been stopped for so long that the news of its tasks have left no room.
+        self.keeper.go_on();
+        let sha256 = digest::of_bytes(&receipt.to_bytes());
+        let heard = self.watch.lifeline.borrow_mut().announce(sha256);
+        if !heard {
+            self.told.unheard = true;
+            let text = "the receipt of this run was not heard of by its other process".to_owned();
+            self.show.tell(Event::Trouble { text });
+        }
+        heard
+    }
+
+    fn junit(&mut self, receipt: &Receipt) -> bool {
+        let path = self.order.junit.as_deref().filter(|_| !self.told.junit_lost);
+        let lost = super::report::junit(path, receipt, &self.show.record.tasks);
+        self.told.junit_lost |= lost.is_some();
+        lost.map(|text| self.show.tell(Event::Trouble { text })).is_none()
+    }
 }
+
+/// How long data that was printed may take to be written before a run ends without knowing whether it was.
+const WORDS: Duration = Duration::from_millis(200);
 
 /// How long a run waits at its end for a reader of its words that has stopped.
 const READERS: Duration = Duration::from_secs(2);

@@ -18,7 +18,7 @@ use crate::repo::Repo;
 use crate::report::{Scene, annotation, cancelled, freed};
 use crate::run::order::{Format, Order, SuiteOrder};
 use crate::time::Clocks;
-use crate::verdict::{Exit, Stop};
+use crate::verdict::{Exit, Stop, Word};
 use crate::{archive, digest, scratch, sys};
 
 use super::say;
@@ -203,43 +203,59 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         format: request.format,
         junit: request.junit.clone(),
         signs: request.key.is_some() || request.caller == Caller::Release,
+        trouble: Vec::new(),
     };
     let order = Order::Suite(Box::new(order));
-    let Supervised { exit, trouble, receipt, .. } =
+    let Supervised { mut exit, mut trouble, receipt, .. } =
         keeper.supervise(&locks, order, &mut |text| say(&format!("note: {text}")));
+    let mut receipt = receipt.map(|sha256| Written { path: archive::path(&repo.root, &run), sha256 });
+    let of_runner = || Receipt::parse(&receipt.as_ref()?.read().ok()?).ok();
+    let of_runner = (exit != Exit::Passed).then(of_runner).flatten();
+    // What stands there it has said, too.
+    trouble.retain(|text| of_runner.as_ref().is_none_or(|receipt| !receipt.predicate.trouble.contains(text)));
     if !trouble.is_empty() {
         show.take_over();
     }
+    // The runner may have said by now that it passed: the last word takes that back.
+    let passed = of_runner.as_ref().is_some_and(|receipt| receipt.predicate.result == Word::Passed);
+    let but = if passed { "this run did not pass, whatever is said above: " } else { "" };
     for text in &trouble {
-        say(&format!("error: {text}"));
+        say(&format!("error: {but}{text}"));
     }
-    let mut receipt = receipt.map(|sha256| Written { path: archive::path(&repo.root, &run), sha256 });
-    if receipt.is_none() && !trouble.is_empty() {
+    let words = match of_runner {
+        // It was in its place before the verdict was taken away.
+        Some(receipt) if passed => Some((taken_back(receipt, exit, &trouble), REPLACE)),
         // The runner could not say how the run ended. That it took place is known all the same.
-        let record = Record { stop: stop_of(exit), run_late: false, trouble: trouble.clone(), ..Record::default() };
-        let written = build(&facts(Some(locks.won)), &ready.suite, &ready.plan, &record, sys::clocks());
-        super::report::junit(request.junit.as_deref(), &written, &[])
-            .iter()
-            .for_each(|note| say(&format!("note: {note}")));
-        receipt = write(repo, &run, &written).map_err(|error| say(&format!("error: {error:#}"))).ok();
+        None if !trouble.is_empty() => {
+            let record = Record { stop: stop_of(exit), run_late: false, trouble: trouble.clone(), ..Record::default() };
+            Some((build(&facts(Some(locks.won)), &ready.suite, &ready.plan, &record, sys::clocks()), WRITE))
+        }
+        _ => None,
+    };
+    if let Some((mut words, put)) = words {
+        if let Some(lost) = super::report::junit(request.junit.as_deref(), &words, &[]) {
+            say(&format!("error: {lost}"));
+            exit = exit.max(Exit::NoVerdict);
+            words.predicate.trouble.push(lost);
+        }
+        receipt = write(repo, &run, &words, put).map_err(|error| say(&format!("error: {error:#}"))).ok();
         let path = receipt.as_ref().map(|receipt| super::relative(&repo.root, &receipt.path));
         if let Some(path) = &path {
-            say(&format!("   receipt   {path}  (result: {})", written.predicate.result));
+            say(&format!("   receipt   {path}  (result: {})", words.predicate.result));
         }
         let queue = locks.won.monotonic.since(request.requested.monotonic);
         show.learn(&Stamped { at: locks.won.monotonic, event: Event::Acquired { queue } });
-        for text in &trouble {
+        for text in &words.predicate.trouble {
             show.learn(&Stamped { at: sys::now(), event: Event::Trouble { text: text.clone() } });
             if show::on_github(request.format) {
                 say(annotation("no verdict", text).trim_end());
             }
         }
-        show.finish(&written, path, exit);
+        show.finish(&words, path, exit);
+        say(&format!("exit code {}", exit.code()));
     } else if !trouble.is_empty() {
-        // It was written before the trouble, and knows nothing of it.
+        // Its receipt was written before the trouble, and knows nothing of it.
         receipt = None;
-    }
-    if !trouble.is_empty() {
         say(&format!("exit code {}", exit.code()));
     }
     Ok(Over { exit, run, receipt, locks: Some(locks), keeper })
@@ -249,9 +265,25 @@ fn stop_of(exit: Exit) -> Option<Stop> {
     if let Exit::Cancelled(stop) = exit { Some(stop) } else { None }
 }
 
-fn write(repo: &Repo, run: &RunId, receipt: &Receipt) -> anyhow::Result<Written> {
+// What the receipt of a run that passed has to say once its end has turned out otherwise.
+fn taken_back(mut receipt: Receipt, exit: Exit, trouble: &[String]) -> Receipt {
+    let run = &mut receipt.predicate;
+    run.result = if stop_of(exit).is_some() { Word::Cancelled } else { Word::NoVerdict };
+    run.trouble.extend_from_slice(trouble);
+    if run.trouble.is_empty() {
+        run.trouble.push("how this run ended could not be told".to_owned());
+    }
+    receipt
+}
+
+// How a receipt comes to its place.
+type Put = fn(&Path, &RunId, &[u8]) -> anyhow::Result<PathBuf>;
+const WRITE: Put = |root, run, bytes| archive::write(root, run, bytes, || None);
+const REPLACE: Put = archive::replace;
+
+fn write(repo: &Repo, run: &RunId, receipt: &Receipt, put: Put) -> anyhow::Result<Written> {
     let bytes = receipt.to_bytes();
-    let path = archive::write(&repo.root, run, &bytes, || None)?;
+    let path = put(&repo.root, run, &bytes)?;
     Ok(Written { path, sha256: digest::of_bytes(&bytes) })
 }
 
@@ -270,9 +302,12 @@ fn not_held(
     let reason = why.to_string().lines().next().unwrap_or_default().to_owned();
     show.learn(&Stamped { at: ended.monotonic, event: Event::Trouble { text: reason.clone() } });
     let receipt = build(facts, &ready.suite, &ready.plan, &show.record, ended);
-    super::report::junit(junit, &receipt, &[]).iter().for_each(|note| say(&format!("note: {note}")));
-    let written = write(repo, &facts.asked.run, &receipt);
     let mut exit = why.exit();
+    if let Some(lost) = super::report::junit(junit, &receipt, &[]) {
+        say(&format!("error: {lost}"));
+        exit = exit.max(Exit::NoVerdict);
+    }
+    let written = write(repo, &facts.asked.run, &receipt, WRITE);
     let mut text = match why {
         NotHeld::Cancelled(stop) => cancelled(&show::style(format), ended.wall_ms, *stop).trim_end().to_owned(),
         _ => format!("error: {why}"),

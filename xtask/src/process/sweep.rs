@@ -1,6 +1,6 @@
 //! Killing for good: SIGKILL, look again, until nothing is left or what is left will not die.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -130,12 +130,15 @@ pub fn end_marked(runs: &[RunId], until: Moment) -> Swept {
     if prefixes.is_empty() {
         return Swept::default();
     }
+    // What dies has neither mark nor log any more, and may take its time.
+    let mut known: HashSet<Identity> = HashSet::new();
     end(until, &mut Condemned::default(), || {
         let table = table::all();
         let me = std::process::id() as i32;
         let marked = |p: &Process| p.marks().iter().any(|part| prefixes.iter().any(|prefix| part.starts_with(prefix)));
         let in_folder = |path: &Path| path.iter().any(|part| runs.iter().any(|run| part == run.as_str()));
-        let ours = |p: &Process| marked(p) || table::outputs(p.pid).iter().any(|path| in_folder(path));
+        let writes = |p: &Process| table::outputs(p.pid).iter().any(|path| in_folder(path));
+        let ours = |p: &Process| known.contains(&p.identity()) || marked(p) || writes(p);
         let roots: Vec<&Process> = table.iter().filter(|p| p.pid != me && !p.dead && ours(p)).collect();
         let mut found: Vec<Process> = roots.iter().map(|&p| p.clone()).collect();
         for root in roots {
@@ -145,6 +148,7 @@ pub fn end_marked(runs: &[RunId], until: Moment) -> Swept {
                 }
             }
         }
+        known.extend(found.iter().map(Process::identity));
         found
     })
 }

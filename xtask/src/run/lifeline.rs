@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use super::order::{Message, Order};
+use crate::sys;
 use crate::wire::Wire;
 
 /// How long room for a message is waited for: the other process may have to catch up with much progress.
@@ -43,6 +44,23 @@ impl Lifeline {
     pub fn send(&mut self, message: Message) {
         let patience = if matches!(message, Message::Progress { .. }) { Duration::ZERO } else { PATIENCE };
         let _ = self.0.say(&message, patience);
+    }
+
+    /// Runner's side: tells of a receipt and waits until the keeper has heard of it. False if it has not, for so long that
+    /// it never may. Whoever wants the run to stop meanwhile comes too late.
+    pub fn announce(&mut self, sha256: String) -> bool {
+        let until = sys::now() + PATIENCE;
+        self.send(Message::Receipt(Some(sha256.clone())));
+        let heard = Message::Heard(sha256);
+        loop {
+            let (messages, gone) = self.receive();
+            if messages.contains(&heard) {
+                return true;
+            }
+            if gone || sys::now() >= until || self.0.wait_for_words(until).is_err() {
+                return false;
+            }
+        }
     }
 
     /// What has come since the last call, and whether the other end is gone. Never blocks once the order was given.

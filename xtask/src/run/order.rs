@@ -112,6 +112,8 @@ pub struct SuiteOrder {
     pub junit: Option<PathBuf>,
     /// Whether the receipt is signed once the run has passed: its end is not the last word then.
     pub signs: bool,
+    /// What has taken away the verdict of this run before it begins, a reason each.
+    pub trouble: Vec<String>,
 }
 
 // As the system has it: as text a path that is not UTF-8 could not be told, and only once the locks are won.
@@ -161,9 +163,11 @@ pub enum Message {
     },
     /// Runner to keeper: the command of `lock run` ended so.
     Ended(ExitStatus),
-    /// Runner to keeper: it has written the receipt, whose bytes have this sha256. What lies in its place without that may be
-    /// anybody's.
-    Receipt(String),
+    /// Runner to keeper: the receipt that it is about to put in its place has this sha256; or, none: it could not be put there.
+    /// What lies there without that may be anybody's. The runner goes on once this is heard.
+    Receipt(Option<String>),
+    /// Keeper to runner: it has heard of the receipt with this sha256.
+    Heard(String),
     /// Runner to keeper: nothing of the order was done, and why. The keeper says it, in the receipt too.
     Trouble(String),
 }

@@ -34,6 +34,21 @@ fn a_receipt_is_written_once_and_never_replaced() {
     assert_eq!(names(&folder), [path.file_name().unwrap().to_str().unwrap()], "nothing else is left");
 }
 
+/// What does not hold is gone at the latest when this returns, also where there is no room for what does.
+#[test]
+fn a_receipt_that_does_not_hold_is_replaced_or_removed() {
+    let folder = Folder::new();
+    let path = archive::write(folder.path(), &run(1), b"passed", || None).unwrap();
+    let half = folder.path().join(format!("receipts/.{}.new", run(1)));
+    fs::write(&half, "half").unwrap();
+    assert_eq!(archive::replace(folder.path(), &run(1), b"no verdict").unwrap(), path);
+    assert_eq!((fs::read(&path).unwrap(), half.exists()), (b"no verdict".to_vec(), false));
+    // A folder stands where it would be written first.
+    fs::create_dir(&half).unwrap();
+    let error = format!("{:#}", archive::replace(folder.path(), &run(1), b"other").unwrap_err());
+    assert!(error.contains("is removed: it cannot be written") && !path.exists(), "{error}");
+}
+
 /// A runner that was killed while it wrote leaves one, and its keeper writes the receipt in its stead.
 #[test]
 fn half_a_receipt_of_a_runner_that_died_is_in_nobodys_way() {

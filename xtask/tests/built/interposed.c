@@ -1,6 +1,6 @@
 /* Stands between the program and the C library: a disk that is slow, a machine that was asleep,
    a start that takes long, a wait or a thread that is refused, files without mode bits,
-   a list of children with gaps. */
+   a list of children with gaps, words that find no room. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -121,6 +121,18 @@ int fchmod(int fd, mode_t mode) {
     static int (*real)(int, mode_t);
     if (!real) real = dlsym(RTLD_NEXT, "fchmod");
     return getenv("INTERPOSED_NO_MODES") ? 0 : real(fd, mode);
+}
+
+/* INTERPOSED_LOST=WORD: there is no room for what has that word and goes to stdout. */
+ssize_t write(int fd, const void *bytes, size_t length) {
+    static ssize_t (*real)(int, const void *, size_t);
+    if (!real) real = dlsym(RTLD_NEXT, "write");
+    const char *word = getenv("INTERPOSED_LOST");
+    if (word && fd == 1 && memmem(bytes, length, word, strlen(word))) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(fd, bytes, length);
 }
 
 /* INTERPOSED_UNHEARD=WORD: what one process of a run tells another is lost where it begins with that word. */

@@ -1,6 +1,6 @@
 //! What a test can cause only between the program and the C library: a disk that is slow, a machine that was asleep
 //! or stood still, a start that takes long, a wait or a thread that is refused, files without mode bits,
-//! a list of children with gaps.
+//! a list of children with gaps, words that find no room.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -124,6 +124,24 @@ fn the_time_of_a_task_begins_before_it_does() {
     run.wait().expect(0);
     let took = the_receipt(&world)["predicate"]["tasks"][0]["took_ms"].as_u64().expect("a number");
     assert!(took >= 1000, "{took}");
+}
+
+/// How the run ended was to be the last line of its data. Its receipt was there before, and does not say more than the end.
+#[test]
+fn a_run_whose_last_words_are_lost_has_no_verdict() {
+    let world = World::new(&suite("true"));
+    let json = ["verify", "--message-format", "json"];
+    let Some(run) = start(&world, &json, &[("INTERPOSED_LOST", "run-finished")]) else {
+        return skipped("a_run_whose_last_words_are_lost_has_no_verdict", "there is no C compiler");
+    };
+    let done = run.wait().expect(7).says("stdout cannot be written").says("(result: no-verdict)");
+    assert!(
+        done.err.lines().filter(|line| line.contains("exit code")).all(|line| line == "exit code 7"),
+        "{}",
+        done.err
+    );
+    assert_eq!(the_receipt(&world)["predicate"]["result"], "no-verdict");
+    world.run(&["check-receipt", "--unsigned"]).expect(6).says("could not be told");
 }
 
 /// What is executable cannot be told there, so a file that is not as committed may be just that.

@@ -263,6 +263,19 @@ fn the_lock_is_held_while_something_does_not_die() {
     let (place, token) = (Place::new(), token());
     let script = format!("touch started; exec unshare --pid --fork -- sh -c 'sleep 1000; : {token}'");
     let mut running = place.start(&["run", "--", "sh", "-c", &script]);
+    let (first, outside) = undying(&token);
+    let runner = child_with(running.pid(), "internal-runner");
+    kill(Pid::from_raw(runner), Signal::SIGKILL).expect("it lives");
+    running.wait_for("does not die of SIGKILL; the lock is held while it lives");
+    place.run(&["run", "--queue", "1s", "--", "true"]).expect(124);
+    outside.signal(Signal::SIGCONT);
+    running.wait().expect(127).says(&format!("error: process {first} (")).says("does not die of SIGKILL");
+    assert!(place.is_free());
+    assert_eq!(processes_with(&token), [0; 0]);
+}
+
+/// The first process of a pid namespace that does not go, the one with this word; and who has to go on for it to go.
+fn undying(token: &str) -> (i32, Outside) {
     let is_first = |pid: &i32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
@@ -270,7 +283,7 @@ fn the_lock_is_held_while_something_does_not_die() {
     };
     let mut first = None;
     until("the namespace", || {
-        first = processes_with(&token).into_iter().find(is_first);
+        first = processes_with(token).into_iter().find(is_first);
         first.is_some()
     });
     let first = first.expect("just found");
@@ -281,15 +294,32 @@ fn the_lock_is_held_while_something_does_not_die() {
     until("somebody to come in from outside", || !children(outside.0.id()).trim().is_empty());
     outside.signal(Signal::SIGSTOP);
     until("it to stop", || state(outside.0.id().cast_signed()) == 'T');
+    (first, outside)
+}
 
-    let runner = child_with(running.pid(), "internal-runner");
-    kill(Pid::from_raw(runner), Signal::SIGKILL).expect("it lives");
-    running.wait_for("does not die of SIGKILL; the lock is held while it lives");
-    place.run(&["run", "--queue", "1s", "--", "true"]).expect(124);
+/// What an earlier run has left still works on the machine: no verdict of this one is to be relied on, and the runner, which has
+/// not seen it, is told.
+#[test]
+fn what_the_dead_have_left_and_does_not_die_takes_the_verdict_away() {
+    if !nix::unistd::geteuid().is_root() {
+        let test = "what_the_dead_have_left_and_does_not_die_takes_the_verdict_away";
+        return skipped(test, "only root can make what SIGKILL does not end");
+    }
+    let (world, token) = (World::new(SUITE), token());
+    let dead = RunId::new(1_796_000_000, 7);
+    let base = world.scratch().join(format!("xtask-{}", nix::unistd::geteuid()));
+    std::fs::create_dir_all(base.join(dead.as_str())).expect("a folder");
+    let mut left = Command::new("unshare");
+    left.args(["--pid", "--fork", "--", "sh", "-c", &format!("sleep 1000; : {token}")]);
+    let mut left = left.env("XTASK_MARK", format!("{dead}/one")).spawn().expect("unshare starts");
+    let (first, outside) = undying(&token);
+    let done = world.run(&["verify"]).expect(7);
     outside.signal(Signal::SIGCONT);
-    running.wait().expect(127).says(&format!("error: process {first} (")).says("does not die of SIGKILL");
-    assert!(place.is_free());
-    assert_eq!(processes_with(&token), [0; 0]);
+    left.wait().expect("it ends");
+    let what = format!("process {first} (");
+    let done = done.says(&format!("TROUBLE    {what}")).says("does not die of SIGKILL");
+    assert_eq!(done.err.matches("exit code").count(), 1, "{}", done.err);
+    world.run(&["check-receipt", "--unsigned"]).expect(6).says(&what);
 }
 
 /// A process that goes with the test, also where it is stopped.

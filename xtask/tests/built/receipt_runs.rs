@@ -102,6 +102,8 @@ fn what_a_task_writes_in_place_of_the_receipt_is_not_signed() {
     fs::create_dir(keyring.world.repo.join("receipts")).unwrap();
     let done = keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7);
     assert!(!done.err.contains("signed by"), "{}", done.err);
+    let done = done.says("there is no receipt of this run that could be signed");
+    assert_eq!(done.err.matches("exit code 7").count(), 1, "{}", done.err);
     let [forged] = &keyring.world.receipts()[..] else { panic!("one receipt: {:?}", keyring.world.receipts()) };
     assert_eq!(fs::read(forged).unwrap(), b"{}", "nothing is overwritten");
     assert!(!signature_of(forged).exists());

@@ -286,6 +286,10 @@ fn a_run_whose_receipt_was_not_heard_of_is_not_signed() {
     done.says("was not heard").says("not signed, nothing was written to receipts/v1");
     run(&["verify", "--caller", "local", "--key", &keyring.key("local").display().to_string()], "receipt").expect(7);
     nothing_signed(&keyring);
+    for path in keyring.world.receipts() {
+        let receipt = fs::read_to_string(&path).expect("a receipt");
+        assert!(receipt.contains(r#""result": "no-verdict""#), "{receipt}");
+    }
     run(&["lock", "run", "--", "true"], "ended").expect(127).says("was not heard");
 }
 

@@ -233,17 +233,26 @@ fn a_file_that_is_stdout_is_written_and_not_replaced() {
     assert!(fs::read_to_string(&path).unwrap().starts_with(xtask::report::html::BEGINNING));
 }
 
-/// The verdict stands in the receipt, but whoever asked for the file would not learn it.
+/// Whoever asked for the file would not learn the verdict: there is none, and everything that speaks of the run says so.
 #[test]
 fn a_junit_that_cannot_be_written_is_a_failure() {
     let world = World::new(&SUITE.replace("exit 3", "true"));
-    let done =
-        world.run(&["verify", "--junit", "/dev/full"]).expect(7).says("error: --junit /dev/full cannot be written");
-    assert!(done.err.trim_end().ends_with("exit code 7"), "{}", done.err);
-    world.run(&["check-receipt", "--unsigned"]).expect(0);
+    let why = "--junit /dev/full cannot be written";
+    let ends = |done: &crate::world::Done| {
+        let said = done.err.lines().filter(|line| line.contains("exit code")).collect::<Vec<_>>().join("; ");
+        assert_eq!(said, "exit code 7", "{}", done.err);
+        assert!(done.err.contains(why), "{}", done.err);
+    };
+    ends(&world.run(&["verify", "--junit", "/dev/full"]).expect(7).says("NO VERDICT"));
+    world.run(&["check-receipt", "--unsigned"]).expect(6).says(why);
+    let done = world.run(&["verify", "--message-format", "json", "--junit", "/dev/full"]).expect(7);
+    let ends_of: Vec<serde_json::Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ends_of: Vec<_> = ends_of.iter().filter(|line| line["event"] == "run-finished").collect();
+    assert_eq!((ends_of.len(), &ends_of[0]["exit_code"]), (1, &7.into()), "{}", done.out);
+    assert!(ends_of[0]["cause"].as_str().unwrap().contains(why), "{}", done.out);
 
     let held = std::net::TcpListener::bind(("127.0.0.1", world.ports.first)).unwrap();
-    world.run(&["verify", "--queue", "0s", "--junit", "/dev/full"]).expect(7).says("cannot be written");
+    ends(&world.run(&["verify", "--queue", "0s", "--junit", "/dev/full"]).expect(7));
     drop(held);
 }
 

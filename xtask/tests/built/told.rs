@@ -189,7 +189,12 @@ fn data_that_cannot_be_written_is_a_failure() {
         let said = fs::read_to_string(world.folder.path().join("err")).unwrap();
         assert_eq!(status.code(), Some(7), "{args:?}: {said}");
         assert!(said.contains("stdout cannot be written: ") && said.contains("No space left"), "{args:?}: {said}");
+        let ends: Vec<&str> = said.lines().filter(|line| line.contains("exit code")).collect();
+        assert_eq!(ends, ["exit code 7"], "{args:?}: {said}");
     }
+    let newest: Value = serde_json::from_slice(&fs::read(world.receipts().last().unwrap()).unwrap()).unwrap();
+    assert_eq!(newest["predicate"]["result"], "no-verdict");
+    world.run(&["check-receipt", "--unsigned"]).expect(6).says("stdout cannot be written");
 }
 
 /// Who reads no further has had enough, and words for people are no data: the verdict is in the exit code and the receipt.

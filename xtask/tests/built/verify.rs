@@ -355,7 +355,9 @@ fn only_some_tasks_make_a_partial_receipt() {
 fn a_receipt_that_cannot_be_written_is_exit_7() {
     let world = World::new(&one("true"));
     fs::write(world.repo.join("receipts"), "in the way").unwrap();
-    world.run(&["verify"]).expect(7).says("receipt");
+    world.run(&["verify", "--junit", "target/run.xml"]).expect(7).says("receipt");
+    let junit = fs::read_to_string(world.repo.join("target/run.xml")).unwrap();
+    assert!(junit.contains(r#"name="result" value="no-verdict""#), "{junit}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{OpenOptionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use crate::process::field::runner_of;
 use crate::process::token_seconds;
 use crate::verify::{one, task, task_of, the_receipt};
-use crate::world::{Running, World, processes_with, script, skipped, until};
+use crate::world::{Done, Running, World, processes_with, script, skipped, until};
 
 #[test]
 fn each_request_to_stop_has_its_own_exit_code_and_a_receipt() {
@@ -195,7 +195,10 @@ fn what_git_leaves_behind_is_ended_and_no_tasks_fault() {
     world.write(".gitattributes", "*.slow filter=slow\n");
     world.commit("a filter");
     world.write("a.slow", "not committed");
-    world.git(&["config", "filter.slow.clean", &format!("setsid sleep 300 {token} >/dev/null 2>&1 & cat")]);
+    // It makes files in the folder of the run for as long as it lives.
+    let fill = format!("cd ../s/*/r-* && : {token} && while :; do : >$((n+=1)); done");
+    let fill = format!("setsid sh -c '{fill}' >/dev/null 2>&1 & cat");
+    world.git(&["config", "filter.slow.clean", &fill]);
     world.run(&["verify"]).expect(0);
     assert_eq!(processes_with(&token), Vec::<i32>::new());
 }
@@ -277,10 +280,14 @@ fn a_run_without_a_folder_for_logs_ends_once() {
     assert_eq!(receipt["predicate"]["result"], "no-verdict");
 }
 
-/// It shows when the runner has said all: what the keeper says takes it back.
+/// How often an exit code is said.
+fn ends(done: &Done) -> Vec<&str> {
+    done.err.lines().filter(|line| line.contains("exit code")).collect()
+}
+
 #[test]
-fn a_run_whose_folder_cannot_be_removed_has_not_passed_whatever_was_said() {
-    let test = "a_run_whose_folder_cannot_be_removed_has_not_passed_whatever_was_said";
+fn a_run_whose_folder_cannot_be_removed_has_not_passed_and_its_receipt_knows() {
+    let test = "a_run_whose_folder_cannot_be_removed_has_not_passed_and_its_receipt_knows";
     let world = World::new(&one("sh -c 'cd ../s/*/r-* && mkdir x && mount -t tmpfs none x'"));
     let plain = world.command(&["verify"]);
     let mut command = Command::new("unshare");
@@ -290,8 +297,37 @@ fn a_run_whose_folder_cannot_be_removed_has_not_passed_whatever_was_said() {
     if done.code == 1 {
         return skipped(test, "this user may not mount anything");
     }
-    let done = done.expect(7).says("error: this run did not pass, whatever is said above: cannot remove ");
-    assert!(done.err.trim_end().ends_with("exit code 7"), "{}", done.err);
+    let done = done.expect(7).says("NO VERDICT 1 passed").says("why      cannot remove ");
+    assert_eq!((ends(&done), done.err.matches("cannot remove").count()), (vec!["exit code 7"], 2), "{}", done.err);
+    assert_eq!(the_receipt(&world)["result"], "no-verdict");
+    world.run(&["check-receipt", "--unsigned"]).expect(6).says("cannot remove ");
+}
+
+/// What takes the verdict away when the receipt is there already takes that back too.
+#[test]
+fn the_receipt_of_a_runner_that_is_killed_after_it_has_not_passed() {
+    let world = World::new(&one("true"));
+    // Whoever opens a pipe to write waits for its reader: the runner does once all is said.
+    let summary = world.folder.path().join("summary");
+    nix::unistd::mkfifo(&summary, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut command = world.command(&["verify", "--message-format", "json", "--junit", "target/run.xml"]);
+    command.env("GITHUB_STEP_SUMMARY", &summary);
+    let run = Running::start(command, &world.folder);
+    until("the receipt", || !world.receipts().is_empty());
+    assert_eq!(the_receipt(&world)["result"], "passed");
+    let runner = runner_of(run.pid()).expect("a runner");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(runner), Signal::SIGKILL).unwrap();
+    until("the runner's end", || !Path::new(&format!("/proc/{runner}")).exists());
+    let mut reader = fs::OpenOptions::new();
+    let _reader = reader.read(true).custom_flags(nix::libc::O_NONBLOCK).open(&summary).unwrap();
+    let done = run.wait().expect(7).says("did not pass, whatever is said above: the runner is gone");
+    let last: serde_json::Value = serde_json::from_str(done.out.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["exit_code"]), (&"run-finished".into(), &7.into()));
+    let receipt = the_receipt(&world);
+    assert_eq!((&receipt["result"], &task(&receipt, "one")["verdict"]), (&"no-verdict".into(), &"passed".into()));
+    world.run(&["check-receipt", "--unsigned"]).expect(6).says("the runner is gone");
+    let junit = fs::read_to_string(world.repo.join("target/run.xml")).unwrap();
+    assert!(junit.contains(r#"name="result" value="no-verdict""#), "{junit}");
 }
 
 #[test]
