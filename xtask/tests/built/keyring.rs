@@ -93,7 +93,7 @@ impl Keyring {
         let slow = self.world.folder.path().join("slow");
         self.before_ssh_keygen(
             command,
-            &format!("case \"$*\" in *'-Y sign'*) test -e {} && sleep {token};; esac", slow.display()),
+            &format!("case \"$*\" in *'-Y sign'*) test -e {} && sleep 300 {token};; esac", slow.display()),
         );
     }
 

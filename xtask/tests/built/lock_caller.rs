@@ -8,6 +8,7 @@ use xtask::event::Event;
 use xtask::lock::{self, HeldLock, Identity, NotHeld, Patience, Scope, StopAsked};
 use xtask::name::RunId;
 use xtask::sys;
+use xtask::verdict::{Exit, Stop};
 
 /// An identity that no other has.
 pub fn identity(caller: &str) -> Identity {
@@ -46,10 +47,26 @@ impl Caller {
     }
 
     pub fn acquire_unless(&self, port: u16, stop: StopAsked) -> Result<HeldLock, NotHeld> {
+        self.wait(port, stop, &|| ())
+    }
+
+    /// Waits until it knows for whom, and no longer; what it says then. No budget is too short for that.
+    pub fn hears(&self, port: u16) -> String {
+        let (asked, ask) = std::io::pipe().expect("a pipe");
+        let ask = RefCell::new(Some(ask));
+        let which = || ask.borrow().is_none().then_some(Stop::Int);
+        let stop = StopAsked { fd: asked.as_fd(), which: &which };
+        let refused = self.wait(port, stop, &|| drop(ask.take())).expect_err("it is held");
+        assert_eq!(refused.exit(), Exit::Cancelled(Stop::Int), "{refused}");
+        self.said.borrow()[0].clone()
+    }
+
+    fn wait(&self, port: u16, stop: StopAsked, told: &dyn Fn()) -> Result<HeldLock, NotHeld> {
         let patience = Patience { requested: sys::clocks(), budget: self.budget, stop, mark: &self.mark };
         lock::acquire(Scope::Workstation, port, &self.identity, &patience, &mut |event| {
             let Event::Queued { text, .. } = event else { panic!("{event:?} is no news of a wait") };
             self.said.borrow_mut().extend(text);
+            told();
         })
     }
 }

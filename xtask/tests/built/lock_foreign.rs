@@ -11,7 +11,7 @@ use xtask::lock::{HeldLock, NotHeld, Scope, StopAsked};
 use xtask::verdict::{Exit, Stop};
 
 use crate::lock_caller::{Caller, LONG};
-use crate::world::{Folder, Ports, Running, World};
+use crate::world::{Folder, Ports, Running, World, at_last};
 
 fn address(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
@@ -59,7 +59,7 @@ fn a_server_that_greets_is_named_at_once() {
 fn a_server_that_waits_for_a_request_is_named_after_two_silences() {
     // Nobody may keep the port on another address meanwhile.
     let port = Ports::take(1).first;
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).expect("free");
+    let listener = at_last(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)));
     let mut kept = Vec::new();
     stranger(listener, move |connection| kept.push(connection));
     let text = foreign(Caller::new("local", LONG).acquire(port));
@@ -84,7 +84,7 @@ fn the_beginning_of_a_holders_line_and_then_silence_is_told_as_heard() {
 fn a_server_on_every_address_of_both_families_is_found() {
     // Nobody may keep the port on another address meanwhile.
     let port = Ports::take(1).first;
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).expect("free");
+    let listener = at_last(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)));
     stranger(listener, |mut connection| drop(connection.write_all(b"hello\n")));
     let text = foreign(Caller::new("local", LONG).acquire(port));
     has(&text, &format!("(pid {})", std::process::id()));
@@ -97,7 +97,7 @@ fn a_server_on_the_address_as_the_other_family_writes_it_is_found() {
     let socket = Socket::new(Domain::IPV6, Type::STREAM, None).expect("a socket");
     socket.set_only_v6(false).expect("both");
     let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
-    socket.bind(&std::net::SocketAddrV6::new(mapped, ports.first, 0, 0).into()).expect("free");
+    at_last(|| socket.bind(&std::net::SocketAddrV6::new(mapped, ports.first, 0, 0).into()));
     socket.listen(8).expect("free");
     stranger(socket.into(), |mut connection| drop(connection.write_all(b"hello\n")));
     let text = foreign(Caller::new("local", LONG).acquire(ports.first));
@@ -152,7 +152,7 @@ fn a_program_that_never_accepts_is_waited_for_and_both_is_said() {
 fn a_port_that_is_bound_and_does_not_listen_is_named() {
     let ports = Ports::take(1);
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.bind(&address(ports.first).into()).expect("free");
+    at_last(|| socket.bind(&address(ports.first).into()));
     let begun = Instant::now();
     let text = foreign(Caller::new("local", LONG).acquire(ports.first));
     assert!(begun.elapsed() >= Duration::from_secs(2), "two runs that bind at once look like that too");
@@ -168,7 +168,7 @@ fn a_socket_of_both_families_that_is_bound_and_does_not_listen_is_named() {
     let port = Ports::take(1).first;
     let socket = Socket::new(Domain::IPV6, Type::STREAM, None).expect("a socket");
     socket.set_only_v6(false).expect("both");
-    socket.bind(&std::net::SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0).into()).expect("free");
+    at_last(|| socket.bind(&std::net::SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0).into()));
     has(&foreign(Caller::new("local", Duration::ZERO).acquire(port)), &format!("does not listen: {}", me()));
 }
 
@@ -183,7 +183,7 @@ fn an_outgoing_connection_from_the_port_is_named() {
     let ports = Ports::take(1);
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.bind(&address(ports.first).into()).expect("free");
+    at_last(|| socket.bind(&address(ports.first).into()));
     socket.connect(&server.local_addr().expect("an address").into()).expect("a connection");
     let text = foreign(Caller::new("local", LONG).acquire(ports.first));
     has(&text, "what has it is not xtask");
@@ -196,7 +196,7 @@ fn the_rest_of_an_outgoing_connection_is_named() {
     let ports = Ports::take(1);
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.bind(&address(ports.first).into()).expect("free");
+    at_last(|| socket.bind(&address(ports.first).into()));
     socket.connect(&server.local_addr().expect("an address").into()).expect("a connection");
     let (mut theirs, _) = server.accept().expect("a connection");
     drop(socket);
@@ -234,11 +234,7 @@ fn a_holder_of_any_version_is_waited_for() {
             kept.push(connection);
         });
         // A line without an end is read until a stranger would be silent for too long.
-        let whole = line.ends_with(b"\n");
-        let caller = Caller::new("local", Duration::from_millis(if whole { 300 } else { 2500 }));
-        let refused = caller.acquire(ports.first).expect_err("held");
-        assert_eq!(refused.exit(), Exit::NoLock, "{refused}");
-        has(&caller.said.borrow()[0], " is held");
+        has(&Caller::new("local", LONG).hears(ports.first), " is held");
     }
 }
 
@@ -255,9 +251,7 @@ fn a_line_that_comes_in_pieces_is_read_whole() {
         }
         kept.push(connection);
     });
-    let caller = Caller::new("local", Duration::from_millis(500));
-    assert_eq!(caller.acquire(ports.first).expect_err("held").exit(), Exit::NoLock);
-    has(&caller.said.borrow()[0], "is held by one that says it is ci");
+    has(&Caller::new("local", LONG).hears(ports.first), "is held by one that says it is ci");
 }
 
 /// A later version may have more to say than its line, but not without an end.

@@ -12,7 +12,7 @@ use crate::lock_caller::{Caller, LONG};
 use crate::lock_client::spins;
 use crate::lock_contender::Contender;
 use crate::lock_exclusion::copy_for_all;
-use crate::world::{Done, Folder, Ports, Running, World, skipped, until};
+use crate::world::{Done, Folder, Ports, Running, World, nobody_listens, skipped, until};
 
 /// A folder that is no repository, and ports.
 pub struct Place {
@@ -53,7 +53,7 @@ impl Place {
     }
 
     pub fn is_free(&self) -> bool {
-        xtask::lock::port::listen(self.ports.first).expect("no error").is_some()
+        nobody_listens(self.ports.first)
     }
 }
 
@@ -232,6 +232,7 @@ fn a_folders_lock_is_that_of_its_repository() {
     run("worktree", "web").expect(124);
     run("workstation", "web").expect(0);
     drop(held);
+    until("the folder to be free", || nobody_listens(world.ports.first + 1));
     run("worktree", "web").expect(0);
 }
 

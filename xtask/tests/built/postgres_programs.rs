@@ -187,7 +187,7 @@ start = "8s"
 [task.a]
 command = ["psql", "-c", "select 1"]
 services = ["postgres"]
-deadline = "5s"
+deadline = "10s"
 "#;
 
 #[test]

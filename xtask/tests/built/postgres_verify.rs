@@ -53,7 +53,7 @@ services = ["postgres"]
 deadline = "1s"
 [task.without]
 command = "true"
-deadline = "1s"
+deadline = "4s"
 "#
     ));
     world.write(".gitignore", "/target\n/receipts/\n");

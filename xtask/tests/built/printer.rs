@@ -60,7 +60,7 @@ fn a_command_that_prints_for_nobody_is_ended_and_the_lock_is_free() {
     let world = World::new(&suite(""));
     let (pipe, stderr) = full_pipe();
     let token = token();
-    let args = ["lock", "run", "--deadline", "1s", "--", "sh", "-c", "exec yes \"$0\" >&2", &token];
+    let args = ["lock", "run", "--deadline", "4s", "--", "sh", "-c", "exec yes \"$0\" >&2", &token];
     let mut run = start(world.command(&args), stderr);
     until("the command", || !processes_with(&token).is_empty());
     until("the end", || processes_with(&token).iter().all(|&pid| pid.cast_unsigned() == run.id()));

@@ -5,6 +5,7 @@ use std::fs;
 use nix::sys::signal::Signal;
 
 use crate::keyring::{Keyring, SUITE, signature_of};
+use crate::process::token_seconds;
 use crate::receipt::text;
 use crate::world::{Running, processes_with, until};
 
@@ -112,7 +113,7 @@ fn what_a_task_writes_in_place_of_the_receipt_is_not_signed() {
 #[test]
 fn a_receipt_is_not_signed_once_somebody_wants_to_stop() {
     let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"touch ../slow\""));
-    let token = format!("96{}", std::process::id());
+    let token = token_seconds();
     let mut command = keyring.world.command(&["verify", "--key", text(&keyring.key("local"))]);
     keyring.slow_ssh_keygen(&mut command, &token);
     let run = Running::start(command, &keyring.world.folder);
@@ -122,7 +123,7 @@ fn a_receipt_is_not_signed_once_somebody_wants_to_stop() {
     assert!(!signature_of(&keyring.world.receipts()[0]).exists());
     until("the end of what waited", || processes_with(&token).is_empty());
 
-    let keyring = Keyring::new(&SUITE.replace("\"true\"", &format!("\"sleep {token}\"")));
+    let keyring = Keyring::new(&SUITE.replace("\"true\"", &format!("\"sleep 300 {token}\"")));
     let run = keyring.world.start(&["verify", "--key", text(&keyring.key("local"))]);
     until("the task", || !processes_with(&token).is_empty());
     run.signal(Signal::SIGTERM);
@@ -146,10 +147,10 @@ fn whoever_lacks_only_a_signature_is_not_sent_to_commit() {
 #[test]
 fn a_receipt_whose_signature_is_still_being_checked_is_not_signed_once_somebody_wants_to_stop() {
     let keyring = Keyring::new(&SUITE.replace("\"true\"", "\"touch ../slow\""));
-    let token = format!("94{}", std::process::id());
+    let token = token_seconds();
     let slow = keyring.world.folder.path().join("slow");
     let mut command = keyring.world.command(&["verify", "--key", text(&keyring.key("local"))]);
-    let script = format!("case \"$*\" in *'-Y verify'*) test -e {} && sleep {token};; esac", slow.display());
+    let script = format!("case \"$*\" in *'-Y verify'*) test -e {} && sleep 300 {token};; esac", slow.display());
     keyring.before_ssh_keygen(&mut command, &script);
     let run = Running::start(command, &keyring.world.folder);
     until("the check", || !processes_with(&token).is_empty());
@@ -164,12 +165,12 @@ fn a_receipt_whose_signature_is_still_being_checked_is_not_signed_once_somebody_
 fn a_check_that_is_killed_leaves_nothing() {
     let keyring = Keyring::new(SUITE);
     keyring.verify("local");
-    let token = format!("93{}", std::process::id());
+    let token = token_seconds();
     let temp = keyring.world.folder.path().join("temp");
     fs::create_dir(&temp).unwrap();
     let mut command = keyring.world.command(&["check-receipt"]);
     // As in a shell's background job.
-    keyring.before_ssh_keygen(&mut command, &format!("trap '' QUIT; exec sleep {token}"));
+    keyring.before_ssh_keygen(&mut command, &format!("trap '' QUIT; exec sleep 300 {token}"));
     command.env("TMPDIR", &temp);
     let run = Running::start(command, &keyring.world.folder);
     until("ssh-keygen", || !processes_with(&token).is_empty());

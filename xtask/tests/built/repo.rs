@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use xtask::repo::{Repo, Snapshot, SnapshotError};
 use xtask::sys;
 
+use crate::process::token_seconds;
 use crate::world::{Folder, PATIENCE, World, processes_with, script, until};
 
 pub fn world() -> World {
@@ -422,8 +423,8 @@ fn submodules_and_nested_repositories() {
 #[test]
 fn a_snapshot_ends_at_its_deadline_and_leaves_nothing() {
     let world = world();
-    let token = format!("99{}", std::process::id());
-    world.git(&["config", "filter.slow.clean", &format!("sleep {token}")]);
+    let token = token_seconds();
+    world.git(&["config", "filter.slow.clean", &format!("sleep 300 {token}")]);
     world.write(".gitattributes", "*.slow filter=slow\n");
     world.write("a.slow", "x");
     let scratch = Folder::new();
@@ -467,8 +468,8 @@ fn a_run_that_reads_the_tree_can_be_stopped() {
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
         let world =
             World::new("schema = 1\n[run]\ndeadline = \"10m\"\n[task.one]\ncommand = [\"true\"]\ndeadline = \"1m\"\n");
-        let token = format!("98{}", std::process::id());
-        world.git(&["config", "filter.slow.clean", &format!("sleep {token}")]);
+        let token = token_seconds();
+        world.git(&["config", "filter.slow.clean", &format!("sleep 300 {token}")]);
         world.write(".gitattributes", "*.slow filter=slow\n");
         world.write("a.slow", "x");
         let run = world.start(&["verify"]);

@@ -271,7 +271,5 @@ fn a_run_that_is_killed_leaves_no_junit_of_the_one_before() {
     assert!(!world.repo.join("target/run.xml").exists());
     running.signal(nix::sys::signal::Signal::SIGKILL);
     running.wait();
-    crate::world::until("the other process of the run to end it", || {
-        std::net::TcpListener::bind(("127.0.0.1", world.ports.first)).is_ok()
-    });
+    crate::world::until("the other process of the run to end it", || crate::world::nobody_listens(world.ports.first));
 }

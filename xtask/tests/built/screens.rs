@@ -52,7 +52,9 @@ fn check(name: &str, world: &World, done: &Done) {
         };
         label.map_or_else(|| words(&who(line)), |label| format!("{label}WHO")) + "\n"
     };
-    let got: String = text.lines().map(line).collect();
+    // Where a machine is slow, winning a free lock takes long enough to be said.
+    let got =
+        text.lines().map(line).collect::<String>().replace("workstation lock after Ts in queue", "workstation lock");
     let path = format!("{}/tests/built/screens/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("XTASK_BLESS").is_some() {
         std::fs::write(&path, &got).expect("the screen can be written");

@@ -61,12 +61,11 @@ fn asked_twice_it_kills_at_once() {
 
 #[test]
 fn a_killed_runner_is_said_and_what_it_ran_is_ended() {
-    let token = format!("300.{}", std::process::id());
-    let world = World::new(&one(&format!("sleep {token}")));
+    let token = token_seconds();
+    let world = World::new(&one(&format!("sleep 300 {token}")));
     let mut run = world.start(&["verify"]);
     run.wait_for("Start");
-    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
-    let runner = nix::unistd::Pid::from_raw(runner.trim().parse().unwrap());
+    let runner = nix::unistd::Pid::from_raw(runner_of(run.pid()).unwrap());
     nix::sys::signal::kill(runner, Signal::SIGKILL).unwrap();
     run.wait().expect(7).says("the runner is gone before");
     assert_eq!(processes_with(&token), Vec::<i32>::new());
@@ -78,7 +77,7 @@ fn a_killed_runner_is_said_and_what_it_ran_is_ended() {
 #[test]
 fn a_runner_that_hangs_is_ended_by_the_keeper() {
     let world = World::new(
-        "schema = 1\n[run]\ndeadline = \"4s\"\nstop-grace = \"100ms\"\nwrap-up = \"2100ms\"\n\
+        "schema = 1\n[run]\ndeadline = \"8s\"\nstop-grace = \"100ms\"\nwrap-up = \"2100ms\"\n\
          [task.one]\ncommand = [\"sh\", \"-c\", \"kill -STOP $PPID; sleep 300\"]\ndeadline = \"1s\"\n",
     );
     world.run(&["verify"]).expect(7).says("the runner had not ended");
@@ -89,8 +88,8 @@ fn a_runner_that_hangs_is_ended_by_the_keeper() {
 fn asked_twice_the_keeper_ends_a_runner_that_hangs() {
     let world = World::new(&one("sleep 300"));
     let mut run = verify_that_hears_hup(&world);
-    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(runner.trim().parse().unwrap()), Signal::SIGSTOP).unwrap();
+    let runner = nix::unistd::Pid::from_raw(runner_of(run.pid()).unwrap());
+    nix::sys::signal::kill(runner, Signal::SIGSTOP).unwrap();
     run.signal(Signal::SIGTERM);
     // The first counts, and of those that are seen at once TERM comes before HUP. INT takes another way into the program,
     // on which it can be overtaken.
@@ -116,8 +115,7 @@ fn the_keepers_death_frees_the_port_only_after_the_runner() {
     let mut run = world.start(&["verify"]);
     run.wait_for("Start");
     let pid = |pid: i32| nix::unistd::Pid::from_raw(pid);
-    let runner = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
-    let runner: i32 = runner.trim().parse().unwrap();
+    let runner = runner_of(run.pid()).unwrap();
     nix::sys::signal::kill(pid(runner), Signal::SIGSTOP).unwrap();
     run.signal(Signal::SIGKILL);
     run.wait().expect(1009);
@@ -155,7 +153,7 @@ fn every_member_of_a_tasks_group_is_asked_to_end() {
     let command = format!("{leader}; {member} & member=$!; while :; do sleep 0.1; done");
     let world = World::new(&format!(
         "schema = 1\n[run]\ndeadline = \"5m\"\nstop-grace = \"20s\"\nwrap-up = \"30s\"\n\
-         [task.one]\ncommand = [\"sh\", \"-c\", {command:?}]\ndeadline = \"3s\"\n"
+         [task.one]\ncommand = [\"sh\", \"-c\", {command:?}]\ndeadline = \"6s\"\n"
     ));
     world.run(&["verify"]).expect(3);
     assert!(world.folder.path().join("armed").exists(), "the task did not come so far in its time");

@@ -81,7 +81,7 @@ fn a_link_that_a_task_makes_leads_no_output_outside() {
 
 #[test]
 fn an_output_too_large_to_read_in_time_fails_its_task_and_does_not_hold_up_the_run() {
-    let task = "[task.make]\ncommand = \"truncate -s 4T out\"\ndeadline = \"2s\"\noutputs = [\"out\"]\n";
+    let task = "[task.make]\ncommand = \"truncate -s 4T out\"\ndeadline = \"4s\"\noutputs = [\"out\"]\n";
     let world = World::new(&suite(task));
     world.write(".gitignore", "/target\n/receipts/\n/out\n");
     world.commit("ignore");

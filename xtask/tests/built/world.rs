@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -58,8 +58,34 @@ fn reserve(port: u16) -> Option<Socket> {
         socket.bind(&SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), port).into()).ok().map(|()| socket)
     };
     let keep = bind(77)?;
-    bind(1)?; // let go of at once: only to see that nobody else is there
+    // Let go of at once: only to see that nobody else is there. A child that another thread has just forked has a copy of it
+    // until its exec, and with this that one is in the way of no socket that has it too.
+    bind(1)?.set_reuse_address(true).expect("an option");
     Some(keep)
+}
+
+/// Binds once nobody is in the way any more: a child that another thread has just forked has a copy of every socket of this
+/// process until its exec, also of one that was closed a moment ago.
+#[track_caller]
+pub fn at_last<T>(mut bind: impl FnMut() -> std::io::Result<T>) -> T {
+    let mut bound = None;
+    until("a port to be free", || match bind() {
+        Ok(one) => {
+            bound = Some(one);
+            true
+        }
+        Err(e) => {
+            assert_eq!(e.kind(), std::io::ErrorKind::AddrInUse, "{e}");
+            false
+        }
+    });
+    bound.expect("just bound")
+}
+
+/// Whether nobody listens there. It is asked by a connection: a socket that listens to see it would have copies too.
+pub fn nobody_listens(port: u16) -> bool {
+    let tried = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    tried.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
 /// A folder that goes when the test ends.

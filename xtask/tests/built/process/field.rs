@@ -1,6 +1,5 @@
 //! A run to be killed, and what must be true at the moment in which its ports are free.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
@@ -8,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, geteuid};
-use socket2::{Domain, Socket, Type};
 
 use super::fixture::{assert_none_left, suite, task, token};
-use crate::world::{Running, World, processes_with, until};
+use crate::world::{Running, World, nobody_listens, processes_with, until};
 
 /// Whom to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,15 +116,8 @@ impl Field {
 
     pub fn ports_are_free(&self) -> bool {
         let first = self.world.ports.first;
-        [first, first + 1].map(listen).iter().all(Option::is_some)
+        [first, first + 1].into_iter().all(nobody_listens)
     }
-}
-
-fn listen(port: u16) -> Option<Socket> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_reuse_address(true).unwrap();
-    socket.bind(&SocketAddrV4::new(Ipv4Addr::LOCALHOST, port).into()).ok()?;
-    socket.listen(1).ok().map(|()| socket)
 }
 
 /// The runner that this keeper has started.

@@ -125,9 +125,9 @@ fn who_joins_the_runners_group_stays_the_tasks() {
 fn what_a_debugger_keeps_is_not_waited_for() {
     let (token, other) = (token(), token());
     let tasks = [
-        task("traced", "hang", &token, "deadline = \"1s\""),
+        task("traced", "hang", &token, "deadline = \"4s\""),
         // It ends by itself while the other is dead and kept, and must not become late by that.
-        task("beside", "sleep 1500", &other, "deadline = \"30s\""),
+        task("beside", "sleep 6000", &other, "deadline = \"30s\""),
     ];
     let world = World::new(&suite(&tasks.concat()));
     let running = world.start(&["verify"]);
