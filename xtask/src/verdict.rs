@@ -79,8 +79,15 @@ pub enum Cause {
     Leftovers(Vec<String>),
     /// Its log passed the cap of this many bytes.
     LogLimit(u64),
-    /// It ended well but a declared output is not there, or is not a file; or the log could not be written.
+    /// It ended well but a declared output is not there, or is not a file.
     Output(String),
+    /// It ended by itself, but not with exit code 0, and what it had to say of that found no room.
+    Unsaid {
+        /// How it ended.
+        status: ExitStatus,
+        /// Why its log could not be written.
+        why: String,
+    },
     /// It could not be started.
     Spawn(String),
     /// A service that it asked for could not be had.
@@ -145,6 +152,7 @@ impl fmt::Display for Verdict {
             Self::Failed(Cause::Leftovers(who)) => write!(f, "left processes behind: {}", who.join(", ")),
             Self::Failed(Cause::LogLimit(bytes)) => write!(f, "wrote more than its log-limit of {bytes} bytes"),
             Self::Failed(Cause::Output(what) | Cause::Trouble(what)) => f.write_str(what),
+            Self::Failed(Cause::Unsaid { status, why }) => write!(f, "{status}; its log cannot be written: {why}"),
             Self::Failed(Cause::Spawn(why)) => write!(f, "could not be started: {why}"),
             Self::Failed(Cause::Service { why, .. }) => write!(f, "its service failed: {why}"),
             Self::Late(Limit::Task) => f.write_str("passed its deadline"),

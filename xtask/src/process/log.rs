@@ -101,6 +101,15 @@ pub fn cut(log: &File, limit: u64) -> io::Result<()> {
     if size(log) > limit { log.set_len(limit) } else { Ok(()) }
 }
 
+/// Why nothing more can be written to it, if so: then what its task had to say is lost. Once nothing else writes to it any more.
+pub fn refusal(mut log: &File) -> Option<io::Error> {
+    let size = log.metadata().ok()?.len();
+    // Whether there is room on its disk, and below every limit, only a write can tell.
+    let written = log.write_all(b"\n");
+    let _ = log.set_len(size); // if it stays, it is an empty line
+    written.err()
+}
+
 /// The end of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tail {

@@ -7,7 +7,7 @@ use crate::event::TaskRecord;
 use crate::name::TaskName;
 use crate::process::{Gone, log};
 use crate::time::Moment;
-use crate::verdict::Verdict;
+use crate::verdict::{Cause, Verdict};
 
 /// How many of the last lines of a log go into the record of a task that did not pass.
 const TAIL_LINES: usize = 25;
@@ -99,6 +99,14 @@ impl Seat {
     pub(super) fn record(self, task: TaskName, verdict: Verdict, log_limit: u64) -> TaskRecord {
         let started = self.started;
         let log = self.log.as_ref().filter(|_| verdict != Verdict::Passed);
+        let refusal = || log.and_then(|log| log::refusal(&log.file)).map(|error| error.to_string());
+        let verdict = match verdict {
+            // The reason may be just what found no room.
+            Verdict::Failed(Cause::Exit(status)) => {
+                Verdict::Failed(refusal().map_or(Cause::Exit(status), |why| Cause::Unsaid { status, why }))
+            }
+            other => other,
+        };
         let (tail, log_lines) = log.map(|log| log.tail(log_limit)).unwrap_or_default();
         let never = TaskRecord::never_started(task, verdict);
         let Some(gone) = self.gone else { return TaskRecord { started, cpus: self.cpus, ..never } };

@@ -328,6 +328,48 @@ fn the_receipt_of_a_runner_that_is_killed_after_it_has_not_passed() {
     assert!(junit.contains(r#"name="result" value="no-verdict""#), "{junit}");
 }
 
+/// All that such a task has to say is lost, and why it failed with it; what nobody said is told.
+#[test]
+fn a_task_whose_log_finds_no_room_fails_and_the_reason_is_told() {
+    let test = "a_task_whose_log_finds_no_room_fails_and_the_reason_is_told";
+    let world = World::new(&one("sh -c 'yes 1234567 | head -n 20000; exit 3'"));
+    let logs = "mkdir -p target/xtask-runs && mount -t tmpfs -o size=64k none target/xtask-runs";
+    let verify = || world.command(&["verify"]).get_program().to_owned();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(args[0]);
+        command.args(&args[1..]).arg(verify()).arg("verify");
+        world.dress(&mut command);
+        Running::start(command, &world.folder).wait()
+    };
+    let script = format!("{logs} && exec \"$0\" \"$@\"");
+    let full = run(&["unshare", "--map-root-user", "--mount", "--", "sh", "-c", &script]);
+    match full.err.contains("Acquired") {
+        true => drop(full.expect(1).says("exit code 3; its log cannot be written: No space left on device")),
+        false => skipped(test, "this user may not mount anything"),
+    }
+    if !Command::new("prlimit").arg("--version").output().is_ok_and(|done| done.status.success()) {
+        return skipped(test, "there is no program `prlimit`");
+    }
+    let limited = run(&["prlimit", "--fsize=65536"]).expect(1);
+    limited.says("; its log cannot be written: File too large");
+    let why = &task_of_newest(&world)["why"];
+    assert!(why.as_str().unwrap().contains("; its log cannot be written"), "{why}");
+    // Nothing of ours is left in the log.
+    let log = world.repo.join(task_of_newest(&world)["log"].as_str().unwrap());
+    assert!(fs::read(log).unwrap().ends_with(b"1234567\n"));
+    world.write("ci/suite.toml", &one("sh -c 'printf said; exit 3'"));
+    world.run(&["verify"]).expect(1).says("one: exit code 3\n");
+    let log = world.repo.join(task_of_newest(&world)["log"].as_str().unwrap());
+    assert_eq!(fs::read_to_string(log).unwrap(), "said");
+}
+
+/// The one task of the last run.
+fn task_of_newest(world: &World) -> serde_json::Value {
+    let receipt = fs::read(world.receipts().last().unwrap()).unwrap();
+    let receipt: serde_json::Value = serde_json::from_slice(&receipt).unwrap();
+    receipt["predicate"]["tasks"][0].clone()
+}
+
 #[test]
 fn a_limit_on_the_size_of_files_is_trouble_of_the_run_and_still_ends_a_task() {
     let test = "a_limit_on_the_size_of_files_is_trouble_of_the_run_and_still_ends_a_task";
