@@ -40,6 +40,10 @@ struct State {
     closed: [bool; 2],
     // What became of data that could not be written, though its reader is there.
     lost: Option<String>,
+    // The thread has nothing to write, and nobody has woken it yet. To wake somebody is a system call also where nobody sleeps.
+    asleep: bool,
+    // How many wait for room, or until all is written.
+    waiting: usize,
     // No thread could be had: whoever prints writes by itself.
     alone: bool,
 }
@@ -57,6 +61,9 @@ impl State {
 #[derive(Default)]
 struct Printer {
     state: Mutex<State>,
+    // For the thread: there is something to write.
+    wanted: Condvar,
+    // For all others: something was written.
     changed: Condvar,
 }
 
@@ -68,8 +75,17 @@ impl Printer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
-        self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        state.waiting += 1;
+        let mut state = self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
+        state.waiting -= 1;
+        state
+    }
+
+    fn tell(&self, state: &State) {
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
     }
 
     fn write_on(&self) {
@@ -83,7 +99,8 @@ impl Printer {
                     state.queue.push_back((To::Stderr, text));
                     continue;
                 }
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.asleep = true;
+                state = self.wanted.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let size = bytes.len();
@@ -103,11 +120,11 @@ impl Printer {
                     (Ok(_), None) => {}
                 }
                 (state.moved, state.stuck) = (Some(Instant::now()), false);
-                self.changed.notify_all();
+                self.tell(&state);
             }
             state.bytes = state.bytes.saturating_sub(size);
             state.writing = None;
-            self.changed.notify_all();
+            self.tell(&state);
         }
     }
 }
@@ -175,7 +192,11 @@ pub fn print(to: To, text: impl Into<Vec<u8>>) {
     }
     state.bytes += text.len();
     state.queue.push_back((to, text));
-    printer.changed.notify_all();
+    let asleep = std::mem::take(&mut state.asleep);
+    drop(state);
+    if asleep {
+        printer.wanted.notify_one();
+    }
 }
 
 /// Whether something waits to be written: then there is no use in drawing the same again.

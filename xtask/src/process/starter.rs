@@ -9,6 +9,8 @@ use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
+use nix::sys::signal::{SigSet, Signal};
+
 use super::affinity;
 
 /// The thread. It ends when this is dropped.
@@ -27,8 +29,17 @@ impl Starter {
         let (introduce, introduced) = mpsc::channel();
         thread::Builder::new().name("starter".to_owned()).spawn(move || {
             let _ = introduce.send(affinity::this_thread());
+            // The kernel tells the thread that started a child of its end, and only if that blocks the signal another: this
+            // one would be woken for nothing each time, before whoever waits for the child. A child inherits the mask.
+            let ends = SigSet::from(Signal::SIGCHLD);
+            let start = |command: duct::Expression| {
+                ends.thread_unblock()?;
+                let handle = command.start();
+                let _ = ends.thread_block();
+                handle
+            };
             // Whoever asks waits for the answer, or is gone.
-            wanted.into_iter().map(|command| command.start()).all(|handle| tell.send(handle).is_ok());
+            wanted.into_iter().map(start).all(|handle| tell.send(handle).is_ok());
         })?;
         let id = introduced.recv().map_err(io::Error::other)?;
         Ok(Self { id, work, started })

@@ -108,27 +108,28 @@ fn places(pid: i32) -> impl Iterator<Item = PathBuf> {
     std::iter::once(whole).chain(threads.filter_map(|thread| Some(thread.ok()?.path())))
 }
 
-/// Everything below `root`, parents before their children, the dead ones included; `root` itself is left out.
+/// Everything below `root`, parents before their children, the dead ones included; `root` itself is left out. `children` are
+/// those of `root`, just read.
 ///
 /// The kernel's list of children is exact when it is empty; while processes end it may skip some (Documentation/
 /// filesystems/proc). So whoever must find them all looks again until a look finds nothing alive.
-pub fn below(root: i32) -> Vec<Process> {
+pub fn below(root: i32, children: Vec<i32>) -> Vec<Process> {
     if !lists_children() {
         return descendants(root, &all());
     }
     let mut found: Vec<Process> = Vec::new();
     let mut seen: HashSet<i32> = HashSet::new();
-    let mut parent = Some(root);
+    let mut these = Some(children);
     let mut next = 0;
-    while let Some(pid) = parent {
-        for child in children(pid).into_iter().filter_map(Process::read) {
+    while let Some(children) = these {
+        for child in children.into_iter().filter_map(Process::read) {
             // A process that was adopted by `root` between two of the reads is seen twice.
             if seen.insert(child.pid) {
                 found.push(child);
             }
         }
         next += found[next..].iter().take_while(|process| process.dead).count();
-        parent = found.get(next).map(|process| process.pid);
+        these = found.get(next).map(|process| self::children(process.pid));
         next += 1;
     }
     found

@@ -122,7 +122,7 @@ impl ProcessTree {
         let parts = outer.unwrap_or_default().split(':').filter(|part| !part.is_empty() && !part.starts_with(&own));
         let outer = parts.map(|part| format!("{part}:")).collect();
         let me = i32::try_from(std::process::id()).expect("a process id is an i32");
-        let before = table::below(me).iter().map(Process::identity).collect();
+        let before = table::below(me, table::children(me)).iter().map(Process::identity).collect();
         let cpus = affinity::Cpus::of_this_process();
         // Pinned to all that is allowed, nothing changes, and a refusal is known before the first task starts.
         let unpinned = cpus.as_ref().map_or_else(
@@ -289,9 +289,14 @@ impl ProcessTree {
     // Everything below this process, and whose it is. What is to be killed is killed when it is seen: one that starts
     // another and ends has done so a moment later.
     fn look(&mut self) -> Vec<(Process, Whose)> {
+        self.look_at(table::children(self.me))
+    }
+
+    // The same where the list of this process's own children has just been read.
+    fn look_at(&mut self, children: Vec<i32>) -> Vec<(Process, Whose)> {
         let mut whose_by_pid: HashMap<i32, Whose> = HashMap::new();
         let mut found = Vec::new();
-        for process in table::below(self.me) {
+        for process in table::below(self.me, children) {
             let whose = self.whose(&process, whose_by_pid.get(&process.parent).copied());
             whose_by_pid.insert(process.pid, whose);
             match whose {
@@ -366,8 +371,8 @@ impl ProcessTree {
         let until = sys::now() + LOOKING;
         let mut missed = Missed::default();
         for _ in 0..LOOKS {
-            self.reap_the_unknown();
-            let found = self.look();
+            let children = self.reap_the_unknown();
+            let found = self.look_at(children);
             missed = self.reap_orphans(&found);
             if missed.is_empty() {
                 return (found, missed);
@@ -376,16 +381,17 @@ impl ProcessTree {
                 break;
             }
         }
-        self.reap_the_unknown();
-        (self.look(), missed)
+        let children = self.reap_the_unknown();
+        (self.look_at(children), missed)
     }
 
     // Where children end faster than one can look at each, thousands of them would stand between this process and those
-    // that live. Nobody can tell whose a dead one is that was never seen alive; its end is all that there is to take.
-    fn reap_the_unknown(&self) {
+    // that live. Nobody can tell whose a dead one is that was never seen alive; its end is all that there is to take. Gives
+    // the children that are left.
+    fn reap_the_unknown(&self) -> Vec<i32> {
         let children = table::children(self.me);
         if children.len() < MANY {
-            return;
+            return children;
         }
         let seen: HashSet<i32> = self.known.keys().chain(&self.before).map(|&(pid, _)| pid).collect();
         let group = nix::unistd::getpgrp();
@@ -396,6 +402,7 @@ impl ProcessTree {
                 let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
             }
         }
+        table::children(self.me)
     }
 
     // Orphans that have ended are ours to reap; leaders are not, before their group is dead, nor are the helpers that

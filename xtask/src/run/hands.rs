@@ -35,6 +35,9 @@ const SUSPENDED: Duration = Duration::from_secs(1);
 const SERVICE_STOP: Duration = Duration::from_secs(10);
 const LEFT_FOR_THE_END: Duration = Duration::from_secs(1);
 
+/// How often the keeper is told at most how many tasks are done: it is woken each time, and only those who wait read it.
+const PROGRESS: Duration = Duration::from_millis(50);
+
 /// What to say if the machine was suspended since then: nobody knows what that did to the tasks' times.
 pub fn slept(since: &Clocks) -> Option<String> {
     let slept = sys::clocks().suspended_since(since);
@@ -86,6 +89,8 @@ pub struct RunnerHands<'a> {
     inbox: VecDeque<Input>,
     hashes: Hashes,
     done: usize,
+    // How many of them the keeper knows of, and when it may be told again.
+    told: (usize, Moment),
     stops: usize,
     slept: bool,
     // Nothing can be waited for.
@@ -120,6 +125,7 @@ impl<'a> RunnerHands<'a> {
             inbox: VecDeque::new(),
             hashes: Hashes::new()?,
             done: 0,
+            told: (0, Moment::default()),
             stops: 0,
             slept: false,
             blind: false,
@@ -145,6 +151,7 @@ impl<'a> RunnerHands<'a> {
         }
         service::sweep(self.work.scratch);
         self.look_for_stops();
+        self.tell_progress(self.told.1);
         Finished { keeper_gone: self.keeper_gone, slept: self.slept, services: self.services.versions() }
     }
 
@@ -295,7 +302,15 @@ impl<'a> RunnerHands<'a> {
         let record = std::mem::take(&mut self.seats[index]).record(task.name.clone(), verdict, task.log_limit);
         self.tell(Event::TaskFinished(record));
         self.done += 1;
-        self.lifeline.send(Message::Progress { done: self.done, of: self.seats.len() });
+    }
+
+    // While a task runs its log has this looked at several times a second.
+    fn tell_progress(&mut self, now: Moment) {
+        let (done, again) = self.told;
+        if done < self.done && again <= now {
+            self.told = (self.done, now + PROGRESS);
+            self.lifeline.send(Message::Progress { done: self.done, of: self.seats.len() });
+        }
     }
 
     fn ended(&mut self, gone: Gone) {
@@ -379,6 +394,7 @@ impl<'a> RunnerHands<'a> {
         }
         let news = self.services.listen(now);
         self.take(news);
+        self.tell_progress(now);
         self.observer.tick(now);
     }
 }

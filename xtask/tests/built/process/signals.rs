@@ -223,3 +223,17 @@ fn a_proc_of_another_pid_namespace_is_refused_before_anything_queues() {
     assert_none_left(&token);
     assert!(world.receipts().is_empty(), "something was queued");
 }
+
+/// The thread that starts tasks has it blocked, and a child inherits that.
+#[test]
+fn a_task_hears_of_its_childrens_ends() {
+    let task = "command = \"grep SigBlk /proc/self/status\"\ndeadline = \"40s\"\n";
+    let world = World::new(&suite(&format!("[task.a]\n{task}[task.b]\n{task}needs = [\"a\"]")));
+    let done = world.run(&["verify"]).expect(0);
+    let ran = Ran::of(world, done, &token());
+    for name in ["a", "b"] {
+        let log = ran.log(name);
+        let mask = u64::from_str_radix(log.trim().rsplit('\t').next().unwrap(), 16).unwrap();
+        assert_eq!(mask >> (Signal::SIGCHLD as i32 - 1) & 1, 0, "{name}: {log}");
+    }
+}

@@ -2,6 +2,9 @@
 
 use std::process::{Command, Stdio};
 
+use xtask::lock::Scope;
+use xtask::lock::status::{State, look};
+
 use crate::interposed::compiled;
 use crate::process::field::runner_of;
 use crate::process::{Ran, assert_none_left, misbehave, suite, task, token};
@@ -148,4 +151,21 @@ fn what_no_task_accounts_for_ends_with_the_run_which_fails() {
     let ran = with_a_daemon_that_sheds_all(&format!("taskset -c 0-{}", cpus - 1), &token(), 7);
     ran.expect("a", "passed", &[]);
     ran.done.says("processes of no task were left and ended");
+}
+
+#[test]
+fn those_who_wait_are_told_how_many_tasks_are_done() {
+    let folder = Folder::new();
+    let go = folder.path().join("go");
+    let quick = |name: &str| format!("[task.{name}]\ncommand = 'true'\ndeadline = \"40s\"\n");
+    let long = task("c", &format!("until {}", go.display()), &token(), "needs = [\"a\", \"b\"]");
+    let world = World::new(&suite(&[quick("a"), quick("b"), long].concat()));
+    let running = world.start(&["verify"]);
+    // The two end within less time than lies between two tellings.
+    until("the banner", || {
+        let state = look(Scope::Workstation, world.ports.first).expect("a look");
+        matches!(state, State::Held { holder } if (holder.done, holder.tasks) == (Some(2), Some(3)))
+    });
+    std::fs::write(go, "").unwrap();
+    running.wait().expect(0);
 }
