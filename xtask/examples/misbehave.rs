@@ -6,7 +6,7 @@
 //! the arguments of what is left in /proc, and every process that comes of this one has it.
 //!
 //!     fork ORDERS end    a child does these orders, then this process goes on; nobody waits for the child
-//!     leave              a child does the rest, and this process exits with 0 at once
+//!     leave              this process exits with 0 at once, and then a child does the rest
 //!     wait               a child does the rest, and this process exits as it does
 //!     session            a session of its own
 //!     group              a process group of its own
@@ -88,8 +88,12 @@ fn carry_out_one(order: &str, rest: &mut Orders) {
             }
         }
         "leave" => {
+            let parent = std::process::id();
             if fork() != 0 {
                 exit(0);
+            }
+            while std::os::unix::process::parent_id() == parent {
+                sleep(Duration::from_millis(1));
             }
         }
         "wait" => {

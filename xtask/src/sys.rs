@@ -149,18 +149,25 @@ pub fn peek_exited(pid: Option<i32>) -> io::Result<Option<Exited>> {
     Ok(Some(Exited { pid, status, cpu_time: Duration::ZERO, peak_kib: 0 }))
 }
 
-/// Makes a command get this signal when the thread that starts it ends, however it ends. A change of user, which would take
-/// this off again, comes before it in std.
+/// Makes a command end of this signal, and get it when the thread that starts it ends, however it ends. Who was started as
+/// a background job of a shell ignores SIGQUIT, and so would what it starts. A change of user, which would take the latter
+/// off again, comes before it in std.
 #[cfg(target_os = "linux")]
 pub fn end_with_parent(command: &mut std::process::Command, signal: nix::sys::signal::Signal) {
+    use nix::sys::signal::{SigHandler, Signal};
     use std::os::unix::process::CommandExt;
     let parent = nix::unistd::getpid();
     let bind = move || {
+        // Nobody can ignore SIGKILL.
+        if signal != Signal::SIGKILL {
+            // SAFETY: no handler is installed.
+            unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
+        }
         nix::sys::prctl::set_pdeathsig(signal)?;
         // It may have died between the fork and this.
         if nix::unistd::getppid() == parent { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
-    // SAFETY: the closure only makes two system calls: nothing that a lock of another thread could hold.
+    // SAFETY: the closure only makes three system calls: nothing that a lock of another thread could hold.
     unsafe { command.pre_exec(bind) };
 }
 

@@ -7,7 +7,7 @@ use crate::world::World;
 const SUITE: &str = r#"
 schema = 1
 [run]
-deadline = "2m"
+deadline = "3m"
 queue = "1m"
 [service.postgres]
 start = "60s"

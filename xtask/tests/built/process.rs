@@ -13,7 +13,7 @@ mod whose;
 
 use serde_json::Value;
 
-pub use fixture::{assert_none_left, misbehave, suite, task, token, token_seconds};
+pub use fixture::{assert_none_left, misbehave, pool, suite, task, token, token_seconds};
 
 use crate::world::{Done, World};
 

@@ -303,7 +303,7 @@ fn a_keeper_that_was_stopped_hears_of_the_receipt() {
     for task in 0..400 {
         suite += &format!("[task.t{task}]\ncommand = \"true\"\nneeds = [\"build\"]\ndeadline = \"1m\"\n");
     }
-    let keyring = tagged(&suite.replacen("\"5m\"", "\"6h\"", 1));
+    let keyring = tagged(&suite.replacen("\"5m\"", "\"7h\"", 1));
     keyring.release("v1").expect(0).says("Signed v1 in receipts/v1/");
     assert!(names(&keyring.world.repo.join("receipts/v1")).contains(&"receipt.json.sig".to_owned()));
 }

@@ -7,7 +7,8 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::world::{Running, World, until};
+use crate::process::pool;
+use crate::world::{Running, World, skipped, until};
 
 /// A task that runs until the test makes `../go`, which is outside of the repository.
 const UNTIL_GO: &str = "sh -c 'until test -e ../go; do sleep 0.02; done'";
@@ -181,6 +182,10 @@ fn a_task_past_its_deadline_is_late_and_the_limit_is_named() {
 
 #[test]
 fn the_runs_deadline_cuts_tasks_that_are_each_inside_their_own() {
+    if pool() == 1 {
+        let test = "the_runs_deadline_cuts_tasks_that_are_each_inside_their_own";
+        return skipped(test, "there is only one CPU, on which such a suite is refused");
+    }
     let world = World::new(
         "schema = 1\n[run]\ndeadline = \"11s\"\nwrap-up = \"3s\"\nstop-grace = \"1s\"\n\
          [task.first]\ncommand = \"sleep 4\"\ndeadline = \"7s\"\nmutex = \"m\"\n\

@@ -4,12 +4,8 @@ use std::collections::HashMap;
 
 use xtask::process::affinity::{Cpus, quota_of};
 
-use crate::process::{Ran, misbehave, suite, task, token};
+use crate::process::{Ran, misbehave, pool, suite, task, token};
 use crate::world::{Running, World, skipped};
-
-fn pool() -> usize {
-    Cpus::of_this_process().expect("Linux says").pool().len()
-}
 
 #[test]
 fn a_task_sees_the_cpus_that_it_was_given() {

@@ -1,7 +1,7 @@
 //! The end of a task: at its deadline, by itself, with what it left behind.
 
 use crate::process::{Ran, suite, task, token, token_seconds};
-use crate::world::{World, skipped};
+use crate::world::{Folder, World, skipped};
 
 /// Past a deadline of 3 s, in which also a busy machine has started it, the task is late, got these signals, and nothing of it is left.
 #[track_caller]
@@ -130,12 +130,10 @@ fn what_a_task_leaves_behind_fails_it() {
 #[test]
 fn a_daemon_left_behind_is_found_whatever_it_sheds() {
     for shed in ["close", "bare", "clobber", "rename cron", "group", "threads", "close bare"] {
-        let token = token();
-        let ran = Ran::new(
-            &suite(&task("bad", &format!("fork session leave {shed} hang end say hi"), &token, "")),
-            &token,
-            1,
-        );
+        let (token, folder) = (token(), Folder::new());
+        let up = folder.path().join("up").display().to_string();
+        let orders = format!("fork session leave {shed} touch {up} hang end until {up} say hi");
+        let ran = Ran::new(&suite(&task("bad", &orders, &token, "")), &token, 1);
         ran.expect("bad", "failed", &[]);
         assert_eq!(ran.task("bad")["leftovers"].as_array().unwrap().len(), 1, "{shed}: {:#}", ran.task("bad"));
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, geteuid};
 
-use super::fixture::{assert_none_left, suite, task, token};
+use super::fixture::{assert_none_left, pool, suite, task, token};
 use crate::world::{Running, World, nobody_listens, processes_with, until};
 
 /// Whom to kill.
@@ -112,6 +112,12 @@ impl Field {
         let mark = String::from_utf8_lossy(mark);
         let (run, _) = mark.rsplit(':').next()?.split_once('/')?;
         Some(self.world.scratch().join(format!("xtask-{}", geteuid())).join(run))
+    }
+
+    /// Waits until all is there of the run that was started, as far as there are CPUs for it.
+    pub fn is_there(&self) {
+        let count = if pool() == 1 { 4 } else { 6 };
+        until("the daemons", || processes_with(&self.token).len() >= count);
     }
 
     pub fn ports_are_free(&self) -> bool {

@@ -5,6 +5,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use xtask::process::affinity::Cpus;
+
 use crate::world::processes_with;
 
 /// The fixture, built once a test process: examples are not built when one test target is asked for.
@@ -25,6 +27,11 @@ pub fn misbehave() -> &'static Path {
     })
 }
 
+/// How many tasks can run side by side.
+pub fn pool() -> usize {
+    Cpus::of_this_process().expect("Linux says").pool().len()
+}
+
 /// A text that no other test has, for arguments: what is left of a test is looked for by it.
 pub fn token() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -39,7 +46,7 @@ pub fn token_seconds() -> String {
 
 /// `[run]` with a short grace, then these tables.
 pub fn suite(tasks: &str) -> String {
-    let run = "deadline = \"100s\"\nqueue = \"100s\"\nmargin = \"1m\"\nstop-grace = \"300ms\"\nwrap-up = \"10s\"";
+    let run = "deadline = \"200s\"\nqueue = \"100s\"\nmargin = \"1m\"\nstop-grace = \"300ms\"\nwrap-up = \"10s\"";
     format!("schema = 1\n[run]\n{run}\n{tasks}\n")
 }
 

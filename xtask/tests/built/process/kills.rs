@@ -21,7 +21,7 @@ fn the_next_run_starts_when_the_last_process_is_gone() {
     let field = Field::new();
     for victim in [Victim::Runner, Victim::Keeper, Victim::KeepersGroup] {
         let mut first = field.start();
-        until("the daemons", || processes_with(&field.token).len() >= 6);
+        field.is_there();
         let mut next = field.world.start(&["verify", "--only", "check"]);
         next.wait_for("Waiting");
         let keeper = Pid::from_raw(first.pid());
@@ -41,7 +41,7 @@ fn the_next_run_starts_when_the_last_process_is_gone() {
 fn where_both_are_killed_the_next_run_ends_what_is_left() {
     let field = Field::new();
     let mut first = field.start();
-    until("the daemons", || processes_with(&field.token).len() >= 6);
+    field.is_there();
     let runner = Pid::from_raw(runner_of(first.pid()).unwrap());
     kill(runner, Signal::SIGSTOP).unwrap(); // it must not act on the keeper's end
     kill(Pid::from_raw(first.pid()), Signal::SIGKILL).unwrap();

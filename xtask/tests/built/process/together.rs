@@ -4,14 +4,18 @@ use std::process::{Command, Stdio};
 
 use xtask::lock::Scope;
 use xtask::lock::status::{State, look};
+use xtask::process::affinity::Cpus;
 
 use crate::interposed::compiled;
 use crate::process::field::runner_of;
-use crate::process::{Ran, assert_none_left, misbehave, suite, task, token};
+use crate::process::{Ran, assert_none_left, misbehave, pool, suite, task, token};
 use crate::world::{Folder, World, processes_with, skipped, until};
 
 #[test]
 fn the_end_of_a_task_does_not_touch_the_others() {
+    if pool() == 1 {
+        return skipped("the_end_of_a_task_does_not_touch_the_others", "there is only one CPU");
+    }
     let token = token();
     // b has a daemon of its own; a ends beside it, with one of its own too; only then does b look after its daemon.
     let world = World::new(&suite("[task.none]\ncommand = 'true'\ndeadline = \"1s\""));
@@ -143,12 +147,13 @@ fn an_orphan_that_has_shed_all_is_known_by_its_cpus() {
 
 #[test]
 fn what_no_task_accounts_for_ends_with_the_run_which_fails() {
-    let cpus = std::thread::available_parallelism().unwrap().get();
-    if cpus == 1 {
+    let cpus = Cpus::of_this_process().expect("Linux says");
+    if cpus.allowed().len() == 1 {
         // Every process is pinned to it.
         return skipped("what_no_task_accounts_for_ends_with_the_run_which_fails", "there is only one CPU");
     }
-    let ran = with_a_daemon_that_sheds_all(&format!("taskset -c 0-{}", cpus - 1), &token(), 7);
+    let all: Vec<String> = cpus.allowed().iter().map(usize::to_string).collect();
+    let ran = with_a_daemon_that_sheds_all(&format!("taskset -c {}", all.join(",")), &token(), 7);
     ran.expect("a", "passed", &[]);
     ran.done.says("processes of no task were left and ended");
 }
