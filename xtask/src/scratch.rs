@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    _lock: Flock<File>,
+    lock: Flock<File>,
 }
 
 impl Scratch {
@@ -54,7 +54,7 @@ impl Scratch {
     fn below(run: &RunId, fits: impl Fn(&Path) -> bool) -> Result<Self, String> {
         in_a_base(fits, |base| {
             let path = base.join(run.as_str());
-            make_locked(&path).map(|lock| Self { path, _lock: lock })
+            make_locked(&path).map(|lock| Self { path, lock })
         })
     }
 
@@ -65,7 +65,12 @@ impl Scratch {
 
     /// Removes it while there is still somebody to tell why it cannot be removed. Nothing is to be made in it any more.
     pub fn clear(&self) -> Option<String> {
-        removal(&self.path)
+        let made = self.lock.metadata().ok()?;
+        let other = |now: fs::Metadata| (now.dev(), now.ino()) != (made.dev(), made.ino());
+        // One that a task has removed, and git made again, has no name left.
+        let elsewhere = made.nlink() > 0 && fs::symlink_metadata(&self.path).is_ok_and(other);
+        let lost = || format!("cannot remove {}: it was moved, or something is mounted over it", self.path.display());
+        removal(&self.path).or_else(|| elsewhere.then(lost))
     }
 }
 
