@@ -39,6 +39,12 @@ fn ci_files() {
 #[test]
 fn lifelines() {
     play("lifeline", lifeline::holds, 400);
+    // One that is no order any more would show nothing of orders.
+    for sample in ["suite", "command"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds/lifeline").join(sample);
+        let text = fs::read_to_string(path).unwrap();
+        serde_json::from_str::<xtask::run::order::Order>(text.lines().next().unwrap()).expect(sample);
+    }
 }
 
 #[test]
