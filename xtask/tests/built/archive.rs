@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
 
 use nix::sys::stat::Mode;
 use xtask::archive;
@@ -100,6 +103,9 @@ fn a_new_file_is_new() {
     assert!(fs::read(at("old")).unwrap() == b"old" && !at("none").exists());
 }
 
+/// Where the next test plays.
+const FOLDER: &str = "XTASK_TEST_FOLDER_THAT_CANNOT_BE_OPENED";
+
 /// A folder that may be written to but not opened cannot be synced: what nobody knows to be on disk is not there.
 #[test]
 fn what_cannot_be_synced_is_taken_away_again() {
@@ -107,15 +113,31 @@ fn what_cannot_be_synced_is_taken_away_again() {
     let receipts = folder.path().join("receipts");
     fs::create_dir(&receipts).unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::set_permissions(&receipts, fs::Permissions::from_mode(0o333)).unwrap();
-    // Of this thread alone, and it takes root's right to read everything along.
-    nix::unistd::setfsuid(if nix::unistd::geteuid().is_root() { 65534.into() } else { nix::unistd::geteuid() });
-    let error = format!("{:#}", archive::write(folder.path(), &run(1), b"passed", || None).unwrap_err());
-    assert!(error.contains("cannot be written") && error.contains("denied"), "{error}");
-    assert!(archive::write_signature(folder.path(), &run(1), b"signed").is_err());
-    nix::unistd::setfsuid(nix::unistd::geteuid());
-    fs::set_permissions(&receipts, fs::Permissions::from_mode(0o755)).unwrap();
+    // Root may open what it likes, and the user of a whole process cannot be changed for one of its threads: who does that
+    // takes the right to look into it from all others.
+    let program = crate::lock_exclusion::copy_for_all(&std::env::current_exe().unwrap(), &folder);
+    let mut command = Command::new(program);
+    command.args(["archive::in_a_folder_that_cannot_be_opened", "--exact", "--ignored", "--nocapture"]);
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(&receipts, Some(65534), Some(65534)).unwrap();
+        command.uid(65534).gid(65534);
+    }
+    let done = command.env(FOLDER, folder.path()).current_dir("/").output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
     assert_eq!(names(&folder), [""; 0]);
+}
+
+#[test]
+#[ignore = "a process that another test starts as another user"]
+fn in_a_folder_that_cannot_be_opened() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let mode = |mode| fs::set_permissions(folder.join("receipts"), fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o333);
+    let error = format!("{:#}", archive::write(&folder, &run(1), b"passed", || None).unwrap_err());
+    assert!(error.contains("cannot be written") && error.contains("denied"), "{error}");
+    assert!(archive::write_signature(&folder, &run(1), b"signed").is_err());
+    mode(0o755);
 }
 
 /// The judge is asked when the first bytes are on disk but nobody can see them yet.

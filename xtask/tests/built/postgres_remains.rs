@@ -14,7 +14,8 @@ use xtask::service;
 use xtask::suite::Fill;
 
 use crate::postgres::{Segment, Server, ask, lives, postmaster, processes_in, psql, segments, segments_of};
-use crate::world::{Folder, skipped, until};
+use crate::postgres_users::rules_the_server;
+use crate::world::{Folder, may, skipped, until};
 
 /// A process that ends with the test.
 struct Sleeper(Child);
@@ -177,8 +178,7 @@ fn a_sweep_takes_a_segment_only_if_nobody_uses_it_and_its_maker_is_dead() {
 #[test]
 fn a_sweep_takes_the_segment_of_a_maker_that_is_on_its_last_steps() {
     let unshare = ["--pid", "--fork", "--kill-child"];
-    let allowed = Command::new("unshare").args(unshare).arg("true").stderr(Stdio::null()).status();
-    if !allowed.is_ok_and(|status| status.success()) {
+    if !may(&[&["unshare"], &unshare[..], &["true"]].concat()) {
         let name = "a_sweep_takes_the_segment_of_a_maker_that_is_on_its_last_steps";
         return skipped(name, "a PID namespace is not allowed");
     }
@@ -219,6 +219,10 @@ fn a_sweep_takes_no_segment_of_another_user() {
 
 #[test]
 fn a_run_that_is_over_while_initdb_works_leaves_no_segment() {
+    if !rules_the_server() {
+        let name = "a_run_that_is_over_while_initdb_works_leaves_no_segment";
+        return skipped(name, "root may not look into another user's processes here");
+    }
     let cache = Folder::new();
     let mut server = Server::start_in(Folder::new(), crate::postgres::service(Fill::Empty), |command| {
         command.env("XDG_CACHE_HOME", cache.path());
@@ -265,6 +269,10 @@ fn the_servers_user_cannot_put_anything_in_the_place_of_the_hosts_own_files() {
 
 #[test]
 fn a_server_cannot_choose_which_segment_is_removed() {
+    if !rules_the_server() {
+        let name = "a_server_cannot_choose_which_segment_is_removed";
+        return skipped(name, "root may not take another user's segments away here");
+    }
     let me = nix::unistd::Uid::effective().as_raw();
     let mut stranger = Keeper::start(0x7874_6b31, "make", me);
     stranger.end();

@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::world::{Done, Running, World, skipped};
+use crate::world::{Done, Running, World, may_mount, skipped};
 
 const SUITE: &str = r#"
 schema = 1
@@ -58,6 +58,10 @@ fn world() -> World {
     world
 }
 
+fn is_debian() -> bool {
+    std::path::Path::new("/var/lib/dpkg/status").exists()
+}
+
 fn verify_without_server(world: &World, also: &str) -> Done {
     verify_as(world, (also, "", 65_534), |_| {})
 }
@@ -83,8 +87,8 @@ fn verify_as(world: &World, (also, missing, user): (&str, &str, u32), change: im
 
 #[test]
 fn a_machine_without_a_server_unpacks_one_and_without_the_package_tool_says_what_to_do() {
-    if !nix::unistd::Uid::effective().is_root() || !std::path::Path::new("/var/lib/dpkg/status").exists() {
-        return skipped("a_machine_without_a_server_unpacks_one", "mounts take root, and packages a Debian");
+    if !nix::unistd::Uid::effective().is_root() || !may_mount() || !is_debian() {
+        return skipped("a_machine_without_a_server_unpacks_one", "mounts take a root that may, and packages a Debian");
     }
     let world = world();
     let done = verify_without_server(&world, "/usr/bin/pg_config /usr/bin/apt-get").expect(2);
@@ -127,8 +131,8 @@ fn a_machine_without_a_server_unpacks_one_and_without_the_package_tool_says_what
 
 #[test]
 fn what_apt_cannot_have_is_told_as_it_is() {
-    if !nix::unistd::Uid::effective().is_root() || !std::path::Path::new("/var/lib/dpkg/status").exists() {
-        return skipped("what_apt_cannot_have_is_told_as_it_is", "mounts take root, and packages a Debian");
+    if !nix::unistd::Uid::effective().is_root() || !may_mount() || !is_debian() {
+        return skipped("what_apt_cannot_have_is_told_as_it_is", "mounts take a root that may, and packages a Debian");
     }
     let world = world();
     // A machine without a network: every mirror is behind a proxy that is not there.
@@ -150,8 +154,11 @@ fn what_apt_cannot_have_is_told_as_it_is() {
 
 #[test]
 fn root_finds_a_cache_that_the_servers_user_can_enter() {
-    if !nix::unistd::Uid::effective().is_root() || !std::path::Path::new("/var/lib/dpkg/status").exists() {
-        return skipped("root_finds_a_cache_that_the_servers_user_can_enter", "this is not root, or no Debian");
+    if !nix::unistd::Uid::effective().is_root() || !may_mount() || !is_debian() {
+        return skipped(
+            "root_finds_a_cache_that_the_servers_user_can_enter",
+            "this is no root that may mount, or no Debian",
+        );
     }
     let world = world();
     let top = world.folder.path();

@@ -341,6 +341,18 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg(from).arg(to).status().expect("cp").success(), "{}", to.display());
 }
 
+/// Whether these words can be run here. In a container root may be forbidden what takes a namespace of its own.
+pub fn may(words: &[&str]) -> bool {
+    let quiet = || Stdio::null();
+    let tried = Command::new(words[0]).args(&words[1..]).stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
+    tried.is_ok_and(|status| status.success())
+}
+
+/// Whether something can be mounted here, for a process alone.
+pub fn may_mount() -> bool {
+    may(&["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /tmp"])
+}
+
 /// Says that a test could not be run here, and why. It counts as passed, so it has to be seen.
 #[allow(clippy::print_stderr, reason = "a test that did not test has to say so")]
 pub fn skipped(test: &str, why: &str) {

@@ -7,7 +7,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use crate::process::{Ran, assert_none_left, misbehave, suite, task, token};
-use crate::world::{Running, World, processes_with, skipped, until};
+use crate::world::{Running, World, may, processes_with, skipped, until};
 
 /// A run of one task with these orders, which then hangs; and its token.
 fn hanging(orders: &str, grace: &str) -> (World, String) {
@@ -139,8 +139,7 @@ fn a_task_has_no_terminal_to_take() {
 /// The program as the first process of a pid namespace, as in a container without an init; none where that is not allowed.
 fn as_init(world: &World) -> Option<Running> {
     let unshare = ["--pid", "--fork", "--mount-proc", "--kill-child"];
-    let allowed = Command::new("unshare").args(unshare).arg("true").stderr(Stdio::null()).status();
-    if !allowed.is_ok_and(|status| status.success()) {
+    if !may(&[&["unshare"], &unshare[..], &["true"]].concat()) {
         return None;
     }
     let command = started_by(world, "unshare", &[&unshare[..], &[PROGRAM, "verify"]].concat());
@@ -208,8 +207,7 @@ fn a_task_inherits_no_input_and_no_descriptor() {
 fn a_proc_of_another_pid_namespace_is_refused_before_anything_queues() {
     let test = "a_proc_of_another_pid_namespace_is_refused_before_anything_queues";
     let unshare = ["--pid", "--fork", "--kill-child"];
-    let allowed = Command::new("unshare").args(unshare).arg("true").stderr(Stdio::null()).status();
-    if !allowed.is_ok_and(|status| status.success()) {
+    if !may(&[&["unshare"], &unshare[..], &["true"]].concat()) {
         return skipped(test, "no namespace of processes can be made");
     }
     let token = token();
