@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, Metadata};
-use std::io;
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -373,9 +373,12 @@ struct Git<'a> {
     stopped: &'a dyn Fn() -> bool,
 }
 
+// What it prints goes to files: each pipe would have a thread of its own, and be open as long as anybody below git likes.
 struct Call {
     handle: duct::Handle,
     name: String,
+    out: File,
+    err: File,
 }
 
 impl<'a> Git<'a> {
@@ -400,19 +403,35 @@ impl<'a> Git<'a> {
         }
         let config = CONFIG.iter().flat_map(|setting| ["-c", setting]);
         let call = cmd(&self.repo.program, config.chain(args.iter().copied())).dir(&self.repo.root).full_env(env);
-        let call = call.stdin_bytes(stdin).stdout_capture().stderr_capture().unchecked().before_spawn(|command| {
+        let (out, err) = (self.file(args[0], "out")?, self.file(args[0], "err")?);
+        let call = call.stdout_file(out.try_clone()?).stderr_file(err.try_clone()?).unchecked();
+        let call = match stdin.is_empty() {
+            true => call.stdin_null(),
+            false => {
+                let mut file = self.file(args[0], "in")?;
+                file.write_all(&stdin).and_then(|()| file.rewind()).context("writing what git is to read")?;
+                call.stdin_file(file)
+            }
+        };
+        let call = call.before_spawn(|command| {
             std::os::unix::process::CommandExt::process_group(command, 0);
             Ok(())
         });
         let handle = call.start().context("git cannot be run: is it installed and on PATH?")?;
-        Ok(Call { handle, name: args[0].to_owned() })
+        Ok(Call { handle, name: args[0].to_owned(), out, err })
     }
 
-    fn finish(&self, call: Call) -> Result<Vec<u8>, SnapshotError> {
-        let out = loop {
+    fn file(&self, name: &str, end: &str) -> anyhow::Result<File> {
+        let path = self.scratch.join(format!("{name}.{end}"));
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        file.with_context(|| format!("making {}", path.display()))
+    }
+
+    fn finish(&self, mut call: Call) -> Result<Vec<u8>, SnapshotError> {
+        let status = loop {
             let until = self.deadline.min(Instant::now() + STOP_LOOK);
             if let Some(out) = call.handle.wait_deadline(until).context("waiting for git")? {
-                break out;
+                break out.status;
             }
             if (self.stopped)() {
                 return Err(SnapshotError::Stopped);
@@ -421,11 +440,11 @@ impl<'a> Git<'a> {
                 return Err(SnapshotError::Late);
             }
         };
-        if !out.status.success() {
-            let why = format!("git {}: {}", call.name, complaint(&out.stderr));
+        if !status.success() {
+            let why = format!("git {}: {}", call.name, complaint(&printed(&mut call.err)?));
             return Err(anyhow!(why).into());
         }
-        Ok(out.stdout.clone())
+        Ok(printed(&mut call.out)?)
     }
 }
 
@@ -438,9 +457,16 @@ impl Drop for Call {
         for pid in self.handle.pids().into_iter().filter_map(|pid| i32::try_from(pid).ok()) {
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        // Not without a limit: what left the group may still hold the pipe.
+        // Not without a limit: it may be in the kernel's hands.
         let _ = self.handle.wait_timeout(Duration::from_secs(1));
     }
+}
+
+// From its beginning: the place in the file is git's, too.
+fn printed(file: &mut File) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).context("reading what git printed")?;
+    Ok(bytes)
 }
 
 // A list of folders in one variable, as git reads GIT_ALTERNATE_OBJECT_DIRECTORIES: quoted, because a colon separates.

@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use xtask::repo::Repo;
 use xtask::sys;
 
+use crate::process::token_seconds;
 use crate::repo::{snapshot, world};
-use crate::world::{Folder, PATIENCE, World};
+use crate::world::{Folder, PATIENCE, World, processes_with};
 
 #[test]
 fn pointers_of_lfs_and_private_attributes_are_not_pinned() {
@@ -119,4 +122,18 @@ fn changes_deep_inside_are_named() {
     fs::write(info.join("attributes"), "* text\n").unwrap();
     let [reason] = &unpinned()[..] else { panic!("{:?}", unpinned()) };
     assert!(reason.starts_with("in submodule sub: in submodule sub: "), "{reason}");
+}
+
+/// It has git's stderr for as long as it likes.
+#[test]
+fn what_a_filter_leaves_behind_is_not_waited_for() {
+    let world = world();
+    let token = token_seconds();
+    world.git(&["config", "filter.leaves.clean", &format!("sleep 300 {token} >/dev/null & cat")]);
+    world.write(".gitattributes", "*.leaves filter=leaves\n");
+    world.write("a.leaves", "x");
+    assert_eq!(snapshot(&world).uncommitted, [".gitattributes", "a.leaves"]);
+    let left = processes_with(&token);
+    assert!(!left.is_empty(), "it has ended, so this is no test");
+    left.iter().for_each(|&pid| kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap());
 }
