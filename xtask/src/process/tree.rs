@@ -406,12 +406,14 @@ impl ProcessTree {
     }
 
     // Orphans that have ended are ours to reap; leaders are not, before their group is dead, nor are the helpers that
-    // other code of this process started and waits for. Whose they were.
+    // other code of this process started, be it before this tree was, and waits for. Whose they were.
     fn reap_orphans(&mut self, found: &[(Process, Whose)]) -> Missed {
         let mut missed = Missed::default();
+        let group = nix::unistd::getpgrp().as_raw();
         for (process, whose) in found {
             let leader = self.families.iter().any(|f| f.pid == process.pid);
-            if !process.dead || process.parent != self.me || leader || *whose == Whose::Helper {
+            let helper = process.group == group && !matches!(whose, Whose::Of(_));
+            if !process.dead || process.parent != self.me || leader || helper {
                 continue;
             }
             let end = sys::peek_exited(Some(process.pid)).ok().flatten();

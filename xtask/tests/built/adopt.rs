@@ -312,12 +312,17 @@ fn a_repository_inside_of_a_workspace_leaves_that_workspace_as_it_is() {
 
 #[test]
 fn a_pattern_that_would_take_it_in_gets_an_exception() {
-    let root = "[workspace]\nmembers = [\"[px]*\"]\nexclude = [\"target\"]\nresolver = \"2\"\n";
+    let with = "[workspace]\nmembers = [\"[px]*\"]\nexclude = [\"target\"]\nresolver = \"2\"\n";
+    let without = with.replace("exclude = [\"target\"]\n", "");
     let old = PACKAGE.replace("edition", "rust-version = \"1.56\"\nedition");
-    let pair = Pair::new(&[("Cargo.toml", root), ("product/Cargo.toml", &old), ("product/src/lib.rs", "")]);
-    pair.adopt(&[]).expect(0).says("promises Rust 1.56");
-    assert_eq!(pair.read("Cargo.toml"), root.replace("[\"target\"]", "[\"target\", \"xtask\"]"));
-    pair.cargo(&["metadata", "--format-version", "1", "--locked", "--offline", "--no-deps"]);
+    for root in [with, &without] {
+        let pair = Pair::new(&[("Cargo.toml", root), ("product/Cargo.toml", &old), ("product/src/lib.rs", "")]);
+        pair.adopt(&[]).expect(0).says("promises Rust 1.56");
+        let new = pair.read("Cargo.toml");
+        let rest = new.replace("[\"target\", \"xtask\"]", "[\"target\"]").replace("exclude = [\"xtask\"]\n", "");
+        assert!(new != rest && rest == root, "{new}");
+        pair.cargo(&["metadata", "--format-version", "1", "--locked", "--offline", "--no-deps"]);
+    }
 }
 
 #[test]

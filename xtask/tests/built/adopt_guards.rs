@@ -321,3 +321,14 @@ fn a_recipe_that_gives_a_suite_too_little_time_is_not_handed_on() {
     pair.from.commit("a recipe");
     refused(&pair, &["ci/recipes/short.sh:1: ", "short; set"]);
 }
+
+#[test]
+fn a_workspace_without_members_gets_its_first_and_a_target_for_all_is_told_of() {
+    let root = format!("{PACKAGE}[workspace]\nresolver = \"2\"\n");
+    let config = ("[build]\ntarget = \"x86_64-unknown-linux-musl\"\n", ".cargo/config.toml");
+    let pair = Pair::new(&[("Cargo.toml", &root), ("src/lib.rs", ""), (config.1, config.0)]);
+    pair.adopt(&[]).expect(0).says("build.target in its cargo configuration holds for xtask too");
+    let new = pair.read("Cargo.toml");
+    assert_eq!(new.replace("members = [\"xtask\"]\n", ""), root);
+    pair.cargo(&["metadata", "--format-version", "1", "--locked", "--offline", "--no-deps"]);
+}

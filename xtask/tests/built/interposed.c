@@ -40,17 +40,30 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
 }
 
 /* INTERPOSED_SLOW_SYNC=SECONDS: so long does it take to sync a receipt that has no name yet, by every clock; a second of it
-   passes. */
+   passes.
+   INTERPOSED_HELD_SYNC=PATH: syncing the signature of a release makes PATH.held and waits until PATH is there.
+   INTERPOSED_NO_SYNC=PATH: that folder cannot be synced. */
 int fsync(int fd) {
     static int (*real)(int);
     if (!real) real = dlsym(RTLD_NEXT, "fsync");
-    const char *seconds = getenv("INTERPOSED_SLOW_SYNC");
-    char link[64], name[4096];
+    const char *slow = getenv("INTERPOSED_SLOW_SYNC"), *held = getenv("INTERPOSED_HELD_SYNC"), *no = getenv("INTERPOSED_NO_SYNC");
+    char link[64], name[4096], sign[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = seconds ? readlink(link, name, sizeof name - 1) : -1;
-    if (length > 4 && memcmp(name + length - 4, ".new", 4) == 0) {
+    ssize_t length = slow || held || no ? readlink(link, name, sizeof name - 1) : -1;
+    if (length < 15) return real(fd);
+    name[length] = 0;
+    if (slow && strcmp(name + length - 4, ".new") == 0) {
         pass(1);
-        synced = atoi(seconds) - 1;
+        synced = atoi(slow) - 1;
+    }
+    if (held && strcmp(name + length - 15, "/SHA256SUMS.sig") == 0) {
+        snprintf(sign, sizeof sign, "%s.held", held);
+        close(open(sign, O_WRONLY | O_CREAT, 0600));
+        while (access(held, F_OK) != 0) usleep(10000);
+    }
+    if (no && strcmp(name, no) == 0) {
+        errno = EIO;
+        return -1;
     }
     return real(fd);
 }

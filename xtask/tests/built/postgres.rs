@@ -283,6 +283,17 @@ fn what_the_user_has_set_for_other_servers_does_not_reach_a_task() {
         assert_eq!(env[name], None, "{name} is taken away");
     }
     server.stop();
+    // Nor the command that sets a database up.
+    let script = format!("for name in {}; do eval echo \"$name=[\\$$name]\"; done; exit 1", FOREIGN.join(" "));
+    let setup = Fill::Setup(["sh", "-c", &script].map(str::to_owned).to_vec());
+    let mut server = Server::start_in(Folder::new(), service(setup), |command| {
+        command.envs(FOREIGN.map(|name| (name, "nonsense")));
+    });
+    let why = server.failure();
+    for name in FOREIGN {
+        assert!(server.log().contains(&format!("{name}=[]\n")), "{name} is taken away: {why}\n{}", server.log());
+    }
+    server.stop();
 }
 
 #[test]

@@ -290,3 +290,12 @@ fn the_port_is_kept_until_the_server_listens() {
     assert_eq!(ask(&server.database("a"), "select inet_server_port()"), [port.to_string()]);
     server.stop();
 }
+
+#[test]
+fn a_program_that_is_no_server_is_passed_over_with_what_it_said() {
+    let programs = Programs::new("echo nonsense 15.2; exit");
+    let mut server = programs.server(service(Fill::Empty), |_| {});
+    let why = server.failure();
+    assert!(why.contains("does not run: nonsense 15.2"), "{why}");
+    server.stop();
+}

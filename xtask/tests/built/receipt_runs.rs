@@ -1,13 +1,14 @@
 //! The gate on what runs leave: of another commit, an unclean tree, a part of the suite; and which receipts are signed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use nix::sys::signal::Signal;
 
 use crate::keyring::{Keyring, SUITE, signature_of};
 use crate::process::token_seconds;
 use crate::receipt::text;
-use crate::world::{Running, processes_with, until};
+use crate::world::{Running, World, processes_with, until};
 
 #[test]
 fn a_receipt_of_another_commit_is_refused() {
@@ -196,4 +197,40 @@ fn a_run_whose_receipt_cannot_be_signed_has_no_verdict() {
     fs::remove_file(keyring.key("local").with_extension("pub")).unwrap();
     keyring.world.run(&["verify", "--key", text(&keyring.key("local"))]).expect(7).says("is not signed");
     keyring.refused(&[], &["signature-missing"]);
+}
+
+#[test]
+fn a_receipt_has_the_versions_of_the_programs_that_were_called_and_nothing_waits_for_those_that_do_not_answer() {
+    // Each is task and program; a task ends only once all have been asked.
+    let fake = |answer: &str| {
+        format!(
+            "#!/bin/sh\n[ \"$1\" = go ] || {{\n{answer}\nexit; }}\n\
+             until [ -e \"$OUT/go\" ] && [ -e \"$OUT/make\" ] && [ -e \"$OUT/npm\" ]; do sleep 0.05; done\n"
+        )
+    };
+    let table = |name: &str| format!("[task.{name}]\ncommand = \"{name} go\"\ndeadline = \"1m\"\n");
+    let world = World::new(&format!(
+        "schema = 1\n[run]\ndeadline = \"6m\"\nqueue = \"1m\"\n{}",
+        ["go", "make", "npm"].map(table).concat()
+    ));
+    let token = format!("1000{}", token_seconds().trim_start_matches('0'));
+    let (out, bin) = (world.folder.path().join("out"), world.folder.path().join("bin"));
+    let answers = [
+        ("go", "echo go version go1.99; echo and more; : >\"$OUT/go\"".to_owned()),
+        ("make", format!(": >\"$OUT/make\"; exec sleep {token}")),
+        ("npm", format!("echo 10.9.9; : >\"$OUT/npm\"; sleep {token} &")),
+        ("node", "exit 3".to_owned()),
+    ];
+    [&out, &bin].iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    for (name, answer) in answers {
+        fs::write(bin.join(name), fake(&answer)).unwrap();
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = world.command(&["verify"]);
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{path}", bin.display())).env("OUT", &out);
+    Running::start(command, &world.folder).wait().expect(0);
+    let receipt: serde_json::Value = serde_json::from_slice(&fs::read(&world.receipts()[0]).unwrap()).unwrap();
+    assert_eq!(receipt["predicate"]["toolchain"], serde_json::json!({"go": "go version go1.99"}));
+    assert_eq!(processes_with(&token), Vec::<i32>::new());
 }

@@ -141,6 +141,14 @@ fn what_cannot_be_released_is_refused_before_anybody_queues() {
     keyring.world.run(&["release", "v2"]).expect(2).says("there is no tag v2").says("draft").says("no signing key");
     keyring.world.commit("one more");
     refused(&["release", "v1", "--key", key], "(git checkout v1)");
+    // The suite that counts is the committed one, also where the one on disk is another.
+    keyring.world.write("ci/suite.toml", "schema = 1\n[oops]\n");
+    keyring.world.commit("a broken suite");
+    keyring.world.write("ci/suite.toml", SUITE);
+    refused(&["release", "v1", "--key", key], "ci/suite.toml:2: ");
+    keyring.world.git(&["rm", "--quiet", "--cached", "ci/suite.toml"]);
+    keyring.world.git(&["commit", "--quiet", "--message", "no suite"]);
+    refused(&["release", "v1", "--key", key], "there is no ci/suite.toml in HEAD");
     for name in ["..", "../v1", "a//b", ".hidden", "r-20261130-140210-7c1e09ab", "a\nb", ""] {
         let done = keyring.world.run(&["release", name, "--key", key]);
         assert_eq!(done.code, 2, "{name:?}: {done:?}");
@@ -314,6 +322,13 @@ fn limits_that_were_raised_since_the_last_release_are_named() {
     fs::remove_dir_all(keyring.world.repo.join("receipts/v2")).unwrap();
     keyring.world.run(&["check-receipt", "v2"]).expect(6).says("that passes: git checkout v2 && ");
     keyring.accepted(&["v1", "--baseline", "v1"]);
+    // A tag from before there was a suite has nothing to compare with.
+    keyring.world.git(&["rm", "--quiet", "ci/suite.toml"]);
+    keyring.world.commit("no suite");
+    keyring.world.git(&["tag", "v3"]);
+    keyring.world.git(&["revert", "--no-edit", "HEAD"]);
+    keyring.world.git(&["tag", "v4"]);
+    keyring.release("v4").expect(0).says("v3 has no suite to compare limits with");
 }
 
 /// The steps that README gives for a rotation, a year after a release.

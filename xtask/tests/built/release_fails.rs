@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -179,6 +180,42 @@ fn a_release_whose_folder_cannot_be_synced_is_none() {
     Running::start(command, &keyring.world.folder).wait().expect(7).says("cannot be synced").says("not signed");
     fs::set_permissions(&parent, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(names(&parent), [""; 0]);
+}
+
+/// The last moments before a release is there, each at its own: between the program and the C library, because nothing else
+/// happens in them.
+#[test]
+fn a_release_whose_last_step_goes_wrong_is_none() {
+    let keyring = Keyring::new(SUITE);
+    keyring.world.git(&["tag", "rel/1"]);
+    let Some(library) = compiled(&keyring.world) else {
+        return skipped("a_release_whose_last_step_goes_wrong_is_none", "there is no C compiler");
+    };
+    let parent = keyring.world.repo.join("receipts/rel");
+    fs::create_dir_all(&parent).unwrap();
+    let go = keyring.world.folder.path().join("go");
+    let start = |how: &[(&str, &Path)]| {
+        let key = keyring.key("release");
+        let mut command = keyring.world.command(&["release", "rel/1", "--key", key.to_str().unwrap()]);
+        command.env("LD_PRELOAD", &library).envs(how.iter().copied());
+        Running::start(command, &keyring.world.folder)
+    };
+    let done = start(&[("INTERPOSED_NO_SYNC", &parent)]).wait().expect(7);
+    done.says("receipts/rel cannot be synced").says("not signed");
+    assert_eq!(names(&parent), [""; 0], "it was there for a moment");
+
+    let held = |more: &[(&str, &Path)], before: &dyn Fn(&Running)| {
+        let run = start(&[more, &[("INTERPOSED_HELD_SYNC", &go)]].concat());
+        until("the last signature", || go.with_extension("held").exists());
+        before(&run);
+        fs::write(&go, "").unwrap();
+        let done = run.wait().says("not signed");
+        assert_eq!(names(&parent), [""; 0]);
+        [&go, &go.with_extension("held")].iter().for_each(|path| fs::remove_file(path).unwrap());
+        done
+    };
+    held(&[], &|run| run.signal(Signal::SIGINT)).expect(130).says("cancelled");
+    held(&[("INTERPOSED_STANDSTILL", &go)], &|_| {}).expect(3).says("LATE signing took until after the run's deadline");
 }
 
 #[test]

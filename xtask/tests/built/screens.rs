@@ -2,7 +2,7 @@
 //! ports, folders, who holds a lock) is replaced by words; XTASK_BLESS writes the files anew.
 
 use crate::keyring::{Keyring, SUITE};
-use crate::world::{Done, World};
+use crate::world::{Done, Running, World};
 
 const PLAN: &str = r#"schema = 1
 [run]
@@ -131,4 +131,23 @@ fn release_and_gate() {
     world.write("ci/suite.toml", &SUITE.replace("5m", "6m").replace("queue", "cpus = 1\nqueue"));
     world.commit("another suite");
     check("refused", world, &world.run(&["check-receipt", "v1.0.0", "--commit", "HEAD"]).expect(6));
+}
+
+#[test]
+fn colours_are_there_when_they_are_asked_for_and_not_otherwise() {
+    let world = World::new(
+        "schema = 1\n[run]\ndeadline = \"2m\"\nqueue = \"1m\"\n[task.a]\ncommand = \"true\"\ndeadline = \"1m\"\n",
+    );
+    for (words, set, coloured) in [
+        (&["verify"][..], None, false),
+        (&["verify", "--color", "always"], None, true),
+        // Who asks for them means it.
+        (&["verify", "--color", "always"], Some("NO_COLOR"), true),
+        (&["verify", "--color", "never"], Some("CLICOLOR_FORCE"), false),
+    ] {
+        let mut command = world.command(words);
+        command.envs(set.map(|name| (name, "1")));
+        let done = Running::start(command, &world.folder).wait().expect(0);
+        assert_eq!(done.err.contains("\x1b["), coloured, "{words:?} {set:?}: {:?}", done.err);
+    }
 }

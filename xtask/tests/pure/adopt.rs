@@ -188,6 +188,51 @@ fn benches_for_a_nightly_compiler_are_not_checked() {
 }
 
 #[test]
+fn code_that_talks_to_postgres_is_checked_against_it() {
+    let service = |more: &[(&str, &str)]| {
+        let manifest = "[dependencies]\nsqlx = { version = \"0.8\", features = [\"postgres\"] }\n";
+        starter(&[&[("Cargo.toml", manifest)], more].concat())
+    };
+    let lines = |found: &Starter| {
+        let table = found.text.split("[service.postgres]\n").nth(1).expect("a service").split("\n\n").next();
+        table.expect("it ends").lines().map(|line| line.replace("  ", "")).collect::<Vec<_>>().join("; ")
+    };
+    let bare = service(&[]);
+    assert_eq!(lines(&bare), "version= \">=14\"");
+    assert!(!bare.text.contains("sqlx prepare"), "{}", bare.text);
+    let diesel = service(&[("db/migrations/1/up.sql", ""), ("db/migrations/1/down.sql", "")]);
+    assert_eq!(lines(&diesel), "version= \">=14\"; setup= \"diesel migration run\"");
+    let queries = service(&[(".sqlx/query-1.json", ""), ("migrations/1.sql", "")]);
+    assert_eq!(lines(&queries), "version= \">=14\"; migrations = \"migrations\"");
+    let task = queries.text.split("[task.sqlx]\n").nth(1).expect("a task");
+    assert!(task.starts_with("command  = \"cargo sqlx prepare --check --workspace\"\n"), "{task}");
+    assert!(task.split("\n\n").next().expect("it ends").contains("services = [\"postgres\"]"), "{task}");
+}
+
+#[test]
+fn python_is_called_as_the_project_is_run() {
+    let project = |more: &[(&str, &str)]| {
+        let found = starter(&[&[("pyproject.toml", "[tool.mypy]\n"), ("tests/test_a.py", "")], more].concat());
+        commands(&found).join("; ")
+    };
+    assert_eq!(project(&[]), "python3 -m mypy .; python3 -m unittest discover");
+    assert_eq!(project(&[("uv.lock", "")]), "uv run --locked mypy .; uv run --locked python3 -m unittest discover");
+    assert_eq!(
+        project(&[("poetry.lock", ""), ("pytest.ini", "")]),
+        "poetry run mypy .; poetry run pytest -p no:cacheprovider"
+    );
+}
+
+#[test]
+fn tasks_of_folders_that_differ_in_a_dot_have_names_of_their_own() {
+    let package = "{\"scripts\": {\"test\": \"x\"}}";
+    let found = starter(&[("go.mod", ""), ("a-b/package.json", package), ("a.b/package.json", package)]);
+    let names: Vec<&str> =
+        found.text.lines().filter(|line| line.starts_with("[task.") && line.contains("a-b")).collect();
+    assert_eq!(names, ["[task.a-b-test]", "[task.x-a-b-test]"]);
+}
+
+#[test]
 fn what_is_passed_over_is_named() {
     notes(&[("Cargo.toml", ""), ("src/rust/Cargo.toml", ""), ("xtask/a/Cargo.toml", "")], &[]);
     notes(

@@ -149,6 +149,7 @@ fn other_ways_of_writing_are_refused() {
     ];
     assert!(matches!(Receipt::parse(" ".repeat(MAX_BYTES).as_bytes()), Err(ParseError::Malformed(_))));
     assert_eq!(Receipt::parse(" ".repeat(MAX_BYTES + 1).as_bytes()), Err(ParseError::TooLong));
+    assert_eq!(ParseError::TooLong.to_string(), format!("longer than {MAX_BYTES} bytes"));
     for (what, bytes) in cases {
         assert_ne!(bytes, good, "{what} changes nothing");
         assert!(Receipt::parse(bytes.as_bytes()).is_err(), "{what} was accepted");

@@ -18,6 +18,10 @@ fn ports_are_read_strictly() {
     let words = |port, range| Ports::parse(port, range).expect_err("no ports").to_string();
     assert_eq!(words(Some("x"), None), "XTASK_LOCK_PORT=\"x\" is not of the form 28599");
     assert_eq!(words(None, Some("x")), "XTASK_WORKTREE_PORTS=\"x\" is not of the form 28600-29599");
+    assert_eq!(
+        words(Some("28600"), None),
+        "XTASK_LOCK_PORT=28600 is one of XTASK_WORKTREE_PORTS=28600-29599; the two locks need ports of their own"
+    );
 }
 
 #[test]
