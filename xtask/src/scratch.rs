@@ -142,9 +142,19 @@ impl Dead {
     }
 }
 
+// The name of a user's base folder.
+fn of_the_user() -> String {
+    format!("xtask-{}", geteuid())
+}
+
+// How many bytes the path of the folder around a user's base folder may have.
+fn longest_place() -> usize {
+    LONGEST_BASE - 1 - of_the_user().len()
+}
+
 // Where folders of runs may be, best first; `with_room`: only those where one can be made now.
 fn bases(with_room: bool) -> Vec<PathBuf> {
-    let user = format!("xtask-{}", geteuid());
+    let user = of_the_user();
     let room = |folder: &Path| {
         statvfs(folder).is_ok_and(|fs| fs.blocks_available() as f64 * fs.fragment_size() as f64 >= ROOM)
     };
@@ -152,7 +162,7 @@ fn bases(with_room: bool) -> Vec<PathBuf> {
     let temp = std::env::temp_dir();
     let usable = |folder: &PathBuf| {
         let name = folder.as_os_str().as_encoded_bytes();
-        name.len() + 1 + user.len() <= LONGEST_BASE && !name.contains(&b',') && folder.is_absolute()
+        name.len() <= longest_place() && !name.contains(&b',') && folder.is_absolute()
     };
     let mut parents: Vec<PathBuf> = Vec::new();
     let usual = vec![memory, temp, PathBuf::from("/tmp")];
@@ -179,7 +189,10 @@ fn in_a_base<T>(fits: impl Fn(&Path) -> bool, make: impl Fn(&Path) -> io::Result
         let missing = asked.as_ref().filter(|place| place.is_absolute() && !place.is_dir());
         let place = if asked.is_some() { PLACE } else { "TMPDIR" };
         reasons.push(missing.map_or_else(
-            || format!("{place} has to name a folder by an absolute path of at most 35 bytes without a comma"),
+            || {
+                let longest = longest_place();
+                format!("{place} has to name a folder by an absolute path of at most {longest} bytes without a comma")
+            },
             |missing| format!("{place}: there is no folder {}", missing.display()),
         ));
     }

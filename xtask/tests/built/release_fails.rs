@@ -10,9 +10,10 @@ use nix::sys::signal::Signal;
 
 use crate::interposed::compiled;
 use crate::keyring::{BOTH, Keyring, SUITE};
+use crate::lock_exclusion::copy_for_all;
 use crate::process::token_seconds;
 use crate::release::{names, nothing_signed, suite_with, tagged};
-use crate::world::{Running, processes_with, skipped, until};
+use crate::world::{Running, processes_with, program, skipped, until};
 
 #[test]
 fn a_folder_that_appears_during_the_run_is_not_replaced() {
@@ -170,7 +171,9 @@ fn a_release_whose_folder_cannot_be_synced_is_none() {
     let parent = keyring.world.repo.join("receipts/rel");
     fs::create_dir_all(&parent).unwrap();
     fs::set_permissions(&parent, fs::Permissions::from_mode(0o333)).unwrap();
-    let mut command = keyring.world.command(&["release", "rel/1", "--key", keyring.key("release").to_str().unwrap()]);
+    let mut command = Command::new(copy_for_all(program(), &keyring.world.folder));
+    command.args(["release", "rel/1", "--key"]).arg(keyring.key("release"));
+    keyring.world.dress(&mut command);
     if nix::unistd::geteuid().is_root() {
         let folder = keyring.world.folder.path();
         assert!(Command::new("chown").args(["-R", "65534:65534"]).arg(folder).status().unwrap().success());

@@ -3,13 +3,15 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 
 /// How long a test waits for an event before it gives up. An event that comes is never waited for so long.
@@ -23,6 +25,18 @@ pub fn program() -> &'static Path {
     PROGRAM.get_or_init(|| env!("CARGO_BIN_EXE_xtask").into())
 }
 
+/// Takes from this process, once, what whoever started it may have set otherwise than most do.
+fn settle() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Other users have to get into what is made here: servers, and callers that a test becomes.
+        nix::sys::stat::umask(nix::sys::stat::Mode::S_IWGRP | nix::sys::stat::Mode::S_IWOTH);
+        // A full queue of connections has 1025.
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit");
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("it may be had");
+    });
+}
+
 /// Ports that no other test, of this process or another, has meanwhile. Kept by sockets that are bound to the same
 /// numbers on 127.0.0.77, which excludes other tests but not the program under test, which uses 127.0.0.1.
 pub struct Ports {
@@ -34,6 +48,7 @@ impl Ports {
     /// `count` ports in a row, below the ephemeral range and away from the real ones.
     pub fn take(count: u16) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        settle();
         let begin = std::process::id().wrapping_mul(7919);
         for _ in 0..20_000 {
             let step = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -93,9 +108,12 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new() -> Self {
+        settle();
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("xtask-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
+        let name = format!("xtt-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        // The place of a run, which lies below, may have no more than about thirty bytes.
+        let temporary = std::env::temp_dir();
+        let path = if temporary.as_os_str().len() > 12 { Path::new("/tmp").join(name) } else { temporary.join(name) };
         fs::create_dir_all(&path).expect("a folder for the test");
         Self(path.canonicalize().expect("the folder just made"))
     }
@@ -336,9 +354,10 @@ pub fn script(path: &Path, text: &str) {
     assert!(writes.wait().expect("it ends").success(), "{} cannot be made", path.display());
 }
 
-/// Copies a program, by another process for the same reason.
+/// Copies a program, by another process for the same reason, so that everybody may start it, whoever made the first one.
 pub fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg(from).arg(to).status().expect("cp").success(), "{}", to.display());
+    fs::set_permissions(to, PermissionsExt::from_mode(0o755)).expect("it is ours");
 }
 
 /// Whether these words can be run here. In a container root may be forbidden what takes a namespace of its own.

@@ -1,7 +1,8 @@
 //! The end of a task: at its deadline, by itself, with what it left behind.
 
+use crate::lock_exclusion::copy_for_all;
 use crate::process::{Ran, suite, task, token, token_seconds};
-use crate::world::{Folder, World, skipped};
+use crate::world::{Folder, World, program, skipped};
 
 /// Past a deadline of 3 s, in which also a busy machine has started it, the task is late, got these signals, and nothing of it is left.
 #[track_caller]
@@ -157,16 +158,17 @@ fn a_process_that_is_not_ours_to_kill_is_named_and_not_waited_for() {
     let token = token();
     let world = World::new(&suite("[task.none]\ncommand = 'true'\ndeadline = \"1s\""));
     // Below a folder that everybody may enter; the test's own is.
-    let program = world.folder.path().join("set-uid");
-    crate::world::copy_program(crate::process::misbehave(), &program);
-    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
-    let command = format!("[\"{}\", \"root\", \"hang\", \"{token}\"]", program.display());
+    let set_uid = world.folder.path().join("set-uid");
+    crate::world::copy_program(crate::process::misbehave(), &set_uid);
+    std::fs::set_permissions(&set_uid, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
+    let command = format!("[\"{}\", \"root\", \"hang\", \"{token}\"]", set_uid.display());
     world.write("ci/suite.toml", &suite(&format!("[task.bad]\ncommand = {command}\ndeadline = \"1s\"")));
     world.commit("set-uid");
     let all =
         std::process::Command::new("chown").args(["-R", "65534:65534"]).arg(&world.repo).arg(world.scratch()).status();
     assert!(all.unwrap().success());
-    let mut command = world.command(&["verify"]);
+    let mut command = std::process::Command::new(copy_for_all(program(), &world.folder));
+    world.dress(command.arg("verify"));
     std::os::unix::process::CommandExt::uid(&mut command, 65534);
     std::os::unix::process::CommandExt::gid(&mut command, 65534);
     let done = crate::world::Running::start(command, &world.folder).wait().expect(7);
