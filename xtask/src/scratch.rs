@@ -2,8 +2,10 @@
 //! socket, and locked (flock) by the runner. A folder that nobody holds belonged to a run that is dead; its keeper, or
 //! else the next start, removes it.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,7 +79,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Who has to know whether that succeeds has asked before (`clear`), or looks after this process (`remove`).
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = remove_all(&self.path);
     }
 }
 
@@ -97,8 +99,40 @@ pub fn remove(run: &RunId) -> Option<String> {
     of(run).and_then(|path| removal(&path))
 }
 
+/// Removes a folder and all in it, which tasks may have had in their hands. Errors, and touches nothing, where something is
+/// mounted in it or over it: what is behind that is somebody else's.
+pub fn remove_all(path: &Path) -> io::Result<()> {
+    match mounted(path) {
+        Some(point) => Err(io::Error::other(format!("something is mounted at {}: unmount it first", point.display()))),
+        None => fs::remove_dir_all(path),
+    }
+}
+
+// A row a mount; its fifth field is where, with spaces, line breaks and backslashes in octal (proc(5)).
+fn mounted(path: &Path) -> Option<PathBuf> {
+    let path = path.parent()?.canonicalize().ok()?.join(path.file_name()?);
+    let rows = fs::read("/proc/self/mountinfo").ok()?;
+    let mut points = rows.split(|&b| b == b'\n').filter_map(|row| Some(plain(row.split(|&b| b == b' ').nth(4)?)));
+    points.find(|point| point.starts_with(&path))
+}
+
+fn plain(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, more @ ..] = rest {
+        let code = if let (b'\\', [a, b, c, ..]) = (first, more) {
+            std::str::from_utf8(&[*a, *b, *c]).ok().and_then(|code| u8::from_str_radix(code, 8).ok())
+        } else {
+            None
+        };
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &more[3..] } else { more };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
 fn removal(path: &Path) -> Option<String> {
-    match fs::remove_dir_all(path) {
+    match remove_all(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Some(format!("cannot remove {}: {e}", path.display())),
         _ => None,
     }

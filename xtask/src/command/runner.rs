@@ -24,7 +24,7 @@ use crate::run::Observer as _;
 use crate::run::hands::{self, RunnerHands, Work};
 use crate::run::lifeline::Lifeline;
 use crate::run::order::{Message, Order, SuiteOrder};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, remove_all};
 use crate::time::Moment;
 use crate::verdict::{Exit, Reason, Stop, Verdict, Word};
 use crate::{archive, digest, run, sys};
@@ -450,5 +450,5 @@ fn sweep_logs(root: &Path) -> std::io::Result<()> {
     let mut names: Vec<String> = entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).filter(named).collect();
     names.sort_unstable_by(|a, b| b.cmp(a));
     // One less than are kept: this run makes another.
-    names.iter().skip(LOG_FOLDERS - 1).try_for_each(|name| fs::remove_dir_all(root.join(LOGS).join(name)))
+    names.iter().skip(LOG_FOLDERS - 1).try_for_each(|name| remove_all(&root.join(LOGS).join(name)))
 }

@@ -56,7 +56,7 @@ pub fn main() -> anyhow::Result<()> {
     kind.stop();
     end_orphans();
     (entry.sweep)(&host.folder);
-    let removed = fs::remove_dir_all(&host.folder);
+    let removed = crate::scratch::remove_all(&host.folder);
     if let Err(error) = ended {
         host.log(&format!("{error:#}"));
         host.say(&Reply::Failed(reason(&error)));

@@ -77,7 +77,7 @@ pub fn sweep(scratch: &Path) {
     for kind in KINDS {
         let folder = folder(scratch, kind.name);
         (kind.sweep)(&folder);
-        let _ = std::fs::remove_dir_all(folder);
+        let _ = crate::scratch::remove_all(&folder);
     }
 }
 
