@@ -161,7 +161,7 @@ impl Runner<'_> {
         if let Err(error) = archive::sweep(&order.root).and_then(|()| sweep_logs(&order.root)) {
             self.show.tell(Event::Note { text: format!("old receipts and logs cannot be removed: {error}") });
         }
-        let toolchain = super::toolchain::ask(suite, plan, &order.root, &self.env);
+        let toolchain = super::toolchain::ask(suite, plan, &order.root, self.scratch.path(), &self.env);
 
         let before = self.snapshot("before", wrap_up);
         let started = sys::clocks();

@@ -231,6 +231,6 @@ fn a_receipt_has_the_versions_of_the_programs_that_were_called_and_nothing_waits
     command.env("PATH", format!("{}:{path}", bin.display())).env("OUT", &out);
     Running::start(command, &world.folder).wait().expect(0);
     let receipt: serde_json::Value = serde_json::from_slice(&fs::read(&world.receipts()[0]).unwrap()).unwrap();
-    assert_eq!(receipt["predicate"]["toolchain"], serde_json::json!({"go": "go version go1.99"}));
+    assert_eq!(receipt["predicate"]["toolchain"], serde_json::json!({"go": "go version go1.99", "npm": "10.9.9"}));
     assert_eq!(processes_with(&token), Vec::<i32>::new());
 }
