@@ -23,6 +23,9 @@ const QUIET: u32 = 2;
 /// machine dying takes a moment too.
 const DYING: Duration = Duration::from_secs(1);
 
+/// So many looks at least have seen one alive since then: a machine that stands still takes time, and no look.
+const LOOKS: u32 = 50;
+
 /// How long a sweep pauses between two looks.
 pub const PAUSE: Duration = Duration::from_millis(1);
 
@@ -62,9 +65,23 @@ pub struct Swept {
     pub survivors: Vec<Survivor>,
 }
 
-/// The processes that were sent SIGKILL, and since when.
+/// The processes that were sent SIGKILL.
 #[derive(Debug, Default)]
-pub(super) struct Condemned(HashMap<Identity, (Moment, bool)>);
+pub(super) struct Condemned(HashMap<Identity, Sentence>);
+
+#[derive(Debug)]
+struct Sentence {
+    since: Moment,
+    // How often it was sent.
+    times: u32,
+    of_another_user: bool,
+}
+
+impl Sentence {
+    fn had(&self, time: Duration, now: Moment) -> bool {
+        now.since(self.since) >= time && self.times >= LOOKS
+    }
+}
 
 impl Condemned {
     /// Sends SIGKILL. True if this one was not condemned before.
@@ -72,25 +89,27 @@ impl Condemned {
         let same = || Process::read(process.pid).is_some_and(|now| now.identity() == process.identity());
         let of_another_user =
             sys::kill_exactly(process.pid, same).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
-        let new = !self.0.contains_key(&process.identity());
-        self.0.entry(process.identity()).or_insert((now, of_another_user)).1 = of_another_user;
-        new
+        let sentence =
+            self.0.entry(process.identity()).or_insert(Sentence { since: now, times: 0, of_another_user: false });
+        sentence.of_another_user = of_another_user;
+        sentence.times += 1;
+        sentence.times == 1
     }
 
     /// The process as a survivor, if it has had its time to die.
     pub(super) fn survivor(&self, process: &Process, now: Moment) -> Option<Survivor> {
-        let &(since, of_another_user) = self.0.get(&process.identity())?;
-        let patience = if of_another_user { OTHERS_PATIENCE } else { PATIENCE };
-        if now.since(since) >= patience { self.living(process) } else { None }
+        let sentence = self.0.get(&process.identity())?;
+        let patience = if sentence.of_another_user { OTHERS_PATIENCE } else { PATIENCE };
+        if sentence.had(patience, now) { self.living(process) } else { None }
     }
 
     // Whether it has been sent SIGKILL for long enough to say that it does not die.
     fn had_time(&self, process: &Process, now: Moment) -> bool {
-        self.0.get(&process.identity()).is_some_and(|&(since, _)| now.since(since) >= DYING)
+        self.0.get(&process.identity()).is_some_and(|sentence| sentence.had(DYING, now))
     }
 
     fn living(&self, process: &Process) -> Option<Survivor> {
-        let &(_, of_another_user) = self.0.get(&process.identity())?;
+        let of_another_user = self.0.get(&process.identity())?.of_another_user;
         Some(Survivor { pid: process.pid, started: process.started, command: process.command(), of_another_user })
     }
 }
@@ -101,6 +120,8 @@ pub(super) fn end(until: Moment, condemned: &mut Condemned, mut look: impl FnMut
     let mut swept = Swept::default();
     // A look may miss the child of a process that ends meanwhile; the next one does not.
     let mut quiet = 0;
+    // What is started again and again never has its time.
+    let at_last = until.max(sys::now()) + PATIENCE;
     loop {
         let now = sys::now();
         let alive: Vec<Process> = look().into_iter().filter(|p| !p.dead).collect();
@@ -112,7 +133,7 @@ pub(super) fn end(until: Moment, condemned: &mut Condemned, mut look: impl FnMut
         }
         let over = alive.iter().all(|p| condemned.survivor(p, now).is_some());
         quiet = if over { quiet + 1 } else { 0 };
-        let had_time = || alive.iter().all(|p| condemned.had_time(p, now)) || now >= until + PATIENCE;
+        let had_time = || alive.iter().all(|p| condemned.had_time(p, now)) || now >= at_last;
         if quiet == QUIET || now >= until && had_time() {
             swept.survivors = alive.iter().filter_map(|p| condemned.living(p)).collect();
             return swept;

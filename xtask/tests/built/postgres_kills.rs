@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
@@ -128,7 +128,7 @@ pub fn round(world: &World, seed: u64, cold: bool) -> Round {
         // Nobody of the run is left: the next one of this user cleans up.
         Running::start(dressed(&["verify"]), &world.folder).wait().expect(0);
     }
-    until(&format!("all processes to go; {what}; {}", done.err), || marked(world).is_empty());
+    until(&format!("all processes to go; {what}; {}", done.err), || world.processes().is_empty());
     until(&format!("the server to go; {what}"), || processes_in(&world.scratch()).is_empty());
     until(&format!("the folder to go; {what}; {}", done.err), || run_folders(world).is_empty());
     let left = || -> Vec<Segment> {
@@ -158,15 +158,6 @@ fn child(parent: i32, words: &[&str]) -> Option<i32> {
         let has = |word: &&str| line.split(|&b| b == 0).any(|arg| String::from_utf8_lossy(arg).ends_with(*word));
         words.iter().all(has)
     })
-}
-
-/// Processes with the environment of this world, but for those that have overwritten theirs, as the server's have.
-fn marked(world: &World) -> Vec<String> {
-    let place = format!("XTASK_SCRATCH={}", world.scratch().display());
-    let pids = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let environ = |pid: &String| fs::read(Path::new("/proc").join(pid).join("environ")).unwrap_or_default();
-    let carries = |pid: &String| environ(pid).split(|&b| b == 0).any(|variable| variable == place.as_bytes());
-    pids.filter(|pid| pid.bytes().all(|b| b.is_ascii_digit())).filter(carries).collect()
 }
 
 #[test]

@@ -226,6 +226,10 @@ impl<'a> Caller<'a> {
                 |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
             return Some(format!("survivors: {:?}", left.iter().map(name).collect::<Vec<_>>()));
         }
+        // A runner whose keeper is dead writes its receipt when all is tidied up.
+        if killed && !within(patience, || self.world.processes().is_empty()) {
+            return Some("the runner of a killed keeper has not ended".to_owned());
+        }
         (!within(patience, || folders() == 0))
             .then(|| format!("{} scratch folders are left in {}", folders(), base.display()))
     }
@@ -300,9 +304,11 @@ impl<'a> Caller<'a> {
         };
         let predicate = &receipt["predicate"];
         let result = predicate["result"].as_str().unwrap_or_default();
-        // A runner that is killed once its receipt is there has said how the run ended, its keeper that it is gone.
+        // A runner that is killed once its receipt is there has said how the run ended, its keeper that it is gone; and one
+        // whose keeper is killed before it has heard of the receipt says that.
+        let unheard = plan.blow.is_some_and(Blow::kills_the_keeper) && result == word(7);
         let said_before = plan.blow.is_some_and(Blow::kills)
-            && plan.codes().into_iter().any(|code| code < 1000 && word(code) == result);
+            && (unheard || plan.codes().into_iter().any(|code| code < 1000 && word(code) == result));
         if result != word(code) && !said_before {
             return Some(format!("exit code {code}, and a receipt that says {result}"));
         }

@@ -203,6 +203,16 @@ impl World {
         self.folder.path().join("s")
     }
 
+    /// Processes with the environment of this world, but for those that have overwritten theirs, as a server's have.
+    pub fn processes(&self) -> Vec<String> {
+        let place = format!("XTASK_SCRATCH={}", self.scratch().display());
+        let names = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.file_name());
+        let pids = names.map(|name| name.to_string_lossy().into_owned());
+        let environ = |pid: &String| fs::read(Path::new("/proc").join(pid).join("environ")).unwrap_or_default();
+        let carries = |pid: &String| environ(pid).split(|&b| b == 0).any(|variable| variable == place.as_bytes());
+        pids.filter(|pid| pid.bytes().all(|b| b.is_ascii_digit())).filter(carries).collect()
+    }
+
     fn clean<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
