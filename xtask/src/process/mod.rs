@@ -7,14 +7,16 @@ pub mod affinity;
 pub mod environment;
 mod family;
 pub mod log;
+mod spawn;
 mod starter;
 pub mod sweep;
 pub mod table;
 pub mod tree;
 
 pub use family::{Gone, Owner};
+pub use spawn::{Output, Spawn};
 pub use sweep::Survivor;
-pub use tree::{Output, ProcessTree, Spawn};
+pub use tree::ProcessTree;
 
 /// The variable that says whose a process is: `RUN/LABEL`, a run inside a run appends its own with a `:` between.
 pub const MARK: &str = "XTASK_MARK";

@@ -144,9 +144,19 @@ fn lists_children() -> bool {
 /// The ids of a process's children, in the order in which they came. They belong to the thread that made them, and orphans
 /// go to the first living one: all threads are asked. Empty on a kernel without CONFIG_PROC_CHILDREN.
 pub fn children(pid: i32) -> Vec<i32> {
+    children_by_thread(pid).into_iter().map(|(_, child)| child).collect()
+}
+
+/// The same with the thread of each.
+pub fn children_by_thread(pid: i32) -> Vec<(i32, i32)> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let lists = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("children")).ok());
-    lists.flat_map(|l| l.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect()
+    let mut all = Vec::new();
+    for thread in threads.flatten() {
+        let Ok(list) = fs::read_to_string(thread.path().join("children")) else { continue };
+        let Some(id) = thread.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        all.extend(list.split_whitespace().filter_map(|pid| Some((id, pid.parse().ok()?))));
+    }
+    all
 }
 
 /// Every process that is visible from here.

@@ -6,12 +6,11 @@
 //! after look, until a look finds nothing.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -23,7 +22,8 @@ use nix::unistd::Pid;
 
 use super::affinity;
 use super::family::{Family, Gone, Missed, Owner, Whose};
-use super::starter::Starter;
+use super::spawn::{Output, Spawn};
+use super::starter::{Starters, Starting};
 use super::sweep::{self, Condemned, PAUSE, Swept};
 use super::table::{self, Identity, Process};
 use crate::name::RunId;
@@ -39,40 +39,6 @@ const MANY: usize = 64;
 
 /// The kernel counts the start of processes in ticks of at most this length.
 const TICK: Duration = Duration::from_millis(10);
-
-/// Where the output of a process goes.
-#[derive(Debug)]
-pub enum Output {
-    /// Both stdout and stderr to this file, which should be open for appending.
-    Log(File),
-    /// To where this process's own goes.
-    Inherit,
-}
-
-/// What to start.
-#[derive(Debug)]
-pub struct Spawn<'a> {
-    /// What the process is called in its mark: the name of the task. No `:` and no `/`.
-    pub label: &'a str,
-    /// The program: an absolute path, or std falls back from posix_spawn to a fork that costs 85 ms under 1 GiB.
-    pub program: PathBuf,
-    /// Its arguments, without the program.
-    pub args: Vec<OsString>,
-    /// Where it runs.
-    pub dir: PathBuf,
-    /// Its whole environment; the mark is added.
-    pub env: Vec<(OsString, OsString)>,
-    /// Where its output goes.
-    pub output: Output,
-    /// The CPUs that it is pinned to.
-    pub cpus: Option<Vec<usize>>,
-    /// Its stdin; /dev/null if there is none.
-    pub stdin: Option<OwnedFd>,
-    /// Whether it leads a session of its own, without the terminal, and not only a process group. It costs a fork.
-    pub session: bool,
-    /// Descriptors that it inherits under the same numbers, although they are close-on-exec.
-    pub hand_over: Vec<BorrowedFd<'a>>,
-}
 
 /// One process of an owner, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,8 +69,9 @@ pub struct ProcessTree {
     // Whose a process was when its ancestors still said so: an orphan may have lost every other trace.
     known: HashMap<Identity, Owner>,
     condemned: Condemned,
-    // From the first pinned one on.
-    starter: Option<Starter>,
+    starters: Starters,
+    // What `started` has not given yet.
+    started: Vec<(Owner, Result<i32, String>)>,
     // Why tasks are not pinned, if they cannot be.
     unpinned: Option<String>,
 }
@@ -139,7 +106,8 @@ impl ProcessTree {
             before,
             known: HashMap::new(),
             condemned: Condemned::default(),
-            starter: None,
+            starters: Starters::new().map_err(|e| format!("cannot hear of what is started: {e}"))?,
+            started: Vec::new(),
             unpinned,
         })
     }
@@ -156,7 +124,19 @@ impl ProcessTree {
 
     /// Starts a process for `owner`, which must not have one. Its id, or why it could not be started.
     pub fn spawn(&mut self, owner: Owner, what: Spawn<'_>) -> Result<i32, String> {
-        assert!(self.families.iter().all(|f| f.owner != owner), "{owner:?} has a process already");
+        // What is handed over must not reach what is being started beside it.
+        self.take_in(true);
+        self.begin(owner, what)?;
+        self.take_in(true);
+        let index = self.started.iter().position(|(started, _)| *started == owner).expect("it was begun");
+        self.started.swap_remove(index).1
+    }
+
+    /// Begins to start a process for `owner`, which must not have one and gets nothing handed over; `started` then says what
+    /// has come of it. Errors with why it cannot be started where that is known at once.
+    pub fn begin(&mut self, owner: Owner, what: Spawn<'_>) -> Result<(), String> {
+        let has_one = self.starters.has(owner) || self.families.iter().any(|family| family.owner == owner);
+        assert!(!has_one, "{owner:?} has a process already");
         let Spawn { label, program, args, dir, mut env, output, cpus, stdin, session, hand_over } = what;
         let shown = program.display().to_string();
         env.retain(|(name, _)| name != super::MARK);
@@ -176,35 +156,77 @@ impl ProcessTree {
             }
             Ok(())
         });
-        let cpus = cpus.filter(|cpus| self.pin(cpus));
-        let starter = self.starter.as_ref().filter(|_| cpus.is_some());
+        let mut what = Starting { owner, label: label.to_owned(), program: shown, cpus: Vec::new(), log };
+        if let Some(cpus) = cpus
+            && let Some(starter) = self.pinned_starter(&cpus)
+        {
+            what.cpus = cpus;
+            self.starters.begin(starter, what, command);
+            return Ok(());
+        }
         let kept_open = |flag: FdFlag| hand_over.iter().try_for_each(|fd| fcntl(fd, FcntlArg::F_SETFD(flag)).map(drop));
-        let handle = kept_open(FdFlag::empty())
-            .map_err(Into::into)
-            .and_then(|()| starter.map_or_else(|| command.start(), |starter| starter.start(command.clone())));
+        let handle = kept_open(FdFlag::empty()).map_err(Into::into).and_then(|()| command.start());
         let closed = kept_open(FdFlag::FD_CLOEXEC);
-        let handle = handle.map_err(|e| format!("{shown}: {e}"))?;
         closed.expect("a descriptor that was open stays open");
-        let mut family = Family::new(owner, label, handle, cpus);
-        family.log = log;
-        let pid = family.pid;
-        self.families.push(family);
-        Ok(pid)
+        self.adopt(what, handle);
+        Ok(())
     }
 
-    // Whether what is started next is pinned.
-    fn pin(&mut self, cpus: &[usize]) -> bool {
-        if self.unpinned.is_none() && self.starter.is_none() {
-            match Starter::new() {
-                Ok(starter) => self.starter = Some(starter),
-                Err(e) => self.unpinned = Some(format!("no thread to start them from: {e}")),
-            }
+    // Who starts what is pinned to these CPUs; none if nothing is pinned.
+    fn pinned_starter(&mut self, cpus: &[usize]) -> Option<usize> {
+        if self.unpinned.is_some() {
+            return None;
         }
-        match &self.starter {
-            Some(starter) if self.unpinned.is_none() => self.unpinned = starter.pin(cpus).err(),
-            _ => {}
+        let mut starter = self.starters.pinned(cpus);
+        if starter == Ok(None) {
+            self.take_in(true);
+            starter = self.starters.pinned(cpus);
         }
-        self.unpinned.is_none()
+        starter.map_err(|why| self.unpinned = Some(why)).ok()?
+    }
+
+    /// What was begun and has started since the last call, with its id, or why it could not be.
+    pub fn started(&mut self) -> Vec<(Owner, Result<i32, String>)> {
+        self.take_in(false);
+        std::mem::take(&mut self.started)
+    }
+
+    /// Readable when it is time to call `started`; until `hear_of_starts`.
+    pub fn starts(&self) -> BorrowedFd<'_> {
+        self.starters.as_fd()
+    }
+
+    /// Makes `starts` wait for the next.
+    pub fn hear_of_starts(&mut self) {
+        self.starters.hear();
+    }
+
+    fn take_in(&mut self, wait: bool) {
+        for (what, handle) in self.starters.ended(wait) {
+            self.adopt(what, handle);
+        }
+    }
+
+    fn adopt(&mut self, what: Starting, handle: io::Result<duct::Handle>) {
+        let Starting { owner, label, program, cpus, log } = what;
+        let pid = handle.map_err(|e| format!("{program}: {e}")).map(|handle| {
+            let mut family = Family::new(owner, &label, handle, Some(cpus).filter(|cpus| !cpus.is_empty()));
+            family.log = log;
+            let pid = family.pid;
+            self.families.push(family);
+            pid
+        });
+        self.started.push((owner, pid));
+    }
+
+    // This process's own children but for those whose start has no outcome yet: whose they are nobody can tell, and they are
+    // nobody's to reap. They are on the list of the thread that starts them, where no orphan comes: those go to the first
+    // thread (kernel/exit.c, `find_alive_thread`), which starts nothing that is pinned.
+    fn children(&self) -> Vec<i32> {
+        let busy = self.starters.busy();
+        let told = |pid: i32| self.families.iter().any(|family| family.pid == pid);
+        let all = table::children_by_thread(self.me).into_iter();
+        all.filter(|&(thread, pid)| !busy.contains(&thread) || told(pid)).map(|(_, pid)| pid).collect()
     }
 
     /// Sends a signal to the process group of `owner`, and SIGCONT behind it, for a stopped process acts on no signal
@@ -224,6 +246,7 @@ impl ProcessTree {
     /// Takes in what has ended, goes on killing what has to go, and says which owners are gone since the last call.
     /// Never blocks. Call it at every SIGCHLD, and at `wake_at`.
     pub fn poll(&mut self) -> Vec<Gone> {
+        self.take_in(false);
         // Usually nothing has ended, and one system call says so.
         if !self.families.iter().any(Family::is_ending) && !matches!(sys::peek_exited(None), Ok(Some(_))) {
             return Vec::new();
@@ -269,6 +292,7 @@ impl ProcessTree {
     /// Ends everything below this process, whoever's it is, but for what was there before it; until `until` at the
     /// latest. Owners that go with it are not reported.
     pub fn sweep_all(&mut self, until: Moment) -> Swept {
+        self.take_in(true);
         for family in &self.families {
             family.signal(Signal::SIGKILL);
         }
@@ -289,7 +313,7 @@ impl ProcessTree {
     // Everything below this process, and whose it is. What is to be killed is killed when it is seen: one that starts
     // another and ends has done so a moment later.
     fn look(&mut self) -> Vec<(Process, Whose)> {
-        self.look_at(table::children(self.me))
+        self.look_at(self.children())
     }
 
     // The same where the list of this process's own children has just been read.
@@ -389,7 +413,7 @@ impl ProcessTree {
     // that live. Nobody can tell whose a dead one is that was never seen alive; its end is all that there is to take. Gives
     // the children that are left.
     fn reap_the_unknown(&self) -> Vec<i32> {
-        let children = table::children(self.me);
+        let children = self.children();
         if children.len() < MANY {
             return children;
         }
@@ -402,7 +426,7 @@ impl ProcessTree {
                 let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
             }
         }
-        table::children(self.me)
+        self.children()
     }
 
     // Orphans that have ended are ours to reap; leaders are not, before their group is dead, nor are the helpers that

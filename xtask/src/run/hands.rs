@@ -87,6 +87,8 @@ pub struct RunnerHands<'a> {
     seats: Vec<Seat>,
     services: Services,
     inbox: VecDeque<Input>,
+    // What is being started: whose, its log, which nobody looks at yet, and when it began.
+    launched: Vec<(usize, PathBuf, File, Moment)>,
     hashes: Hashes,
     done: usize,
     // How many of them the keeper knows of, and when it may be told again.
@@ -123,6 +125,7 @@ impl<'a> RunnerHands<'a> {
             seats,
             services,
             inbox: VecDeque::new(),
+            launched: Vec::new(),
             hashes: Hashes::new()?,
             done: 0,
             told: (0, Moment::default()),
@@ -218,17 +221,27 @@ impl<'a> RunnerHands<'a> {
     fn launch(&mut self, index: usize, service: &Env) {
         let cpus = self.seats[index].cpus.clone();
         match self.spawn(index, &cpus, service) {
-            Ok((path, file, began)) => {
-                let task = self.task(index).name.clone();
-                let log = path.strip_prefix(&self.work.order.root).unwrap_or(&path).display().to_string();
-                let seat = &mut self.seats[index];
-                seat.started = Some(began);
-                seat.log = Some(Log::new(file, began));
-                let deadline = self.work.plan.tasks[index].deadline;
-                self.tell(Event::TaskStarted { task, cpus, deadline, log });
-                self.inbox.push_back(Input::Started(index, began));
-            }
+            Ok((path, file, began)) => self.launched.push((index, path, file, began)),
             Err(cause) => self.not_started(index, Verdict::Failed(cause)),
+        }
+    }
+
+    fn hear_of_starts(&mut self) {
+        for (owner, pid) in self.tree.started() {
+            let Some(at) = self.launched.iter().position(|(index, ..)| Owner::Task(*index) == owner) else { continue };
+            let (index, path, file, began) = self.launched.swap_remove(at);
+            if let Err(why) = pid {
+                self.not_started(index, Verdict::Failed(Cause::Spawn(why)));
+                continue;
+            }
+            let task = self.task(index).name.clone();
+            let log = path.strip_prefix(&self.work.order.root).unwrap_or(&path).display().to_string();
+            let seat = &mut self.seats[index];
+            seat.started = Some(began);
+            seat.log = Some(Log::new(file, began));
+            let (deadline, cpus) = (self.work.plan.tasks[index].deadline, seat.cpus.clone());
+            self.tell(Event::TaskStarted { task, cpus, deadline, log });
+            self.inbox.push_back(Input::Started(index, began));
         }
     }
 
@@ -259,7 +272,7 @@ impl<'a> RunnerHands<'a> {
             hand_over: Vec::new(),
         };
         let began = sys::now();
-        self.tree.spawn(Owner::Task(index), spawn).map_err(Cause::Spawn)?;
+        self.tree.begin(Owner::Task(index), spawn).map_err(Cause::Spawn)?;
         Ok((path, file, began))
     }
 
@@ -423,6 +436,7 @@ impl Hands for RunnerHands<'_> {
 
     fn wait(&mut self, until: Option<Moment>) -> (Moment, Input) {
         loop {
+            self.hear_of_starts();
             if let Some(input) = self.inbox.pop_front() {
                 return (sys::now(), input);
             }
@@ -436,7 +450,7 @@ impl Hands for RunnerHands<'_> {
             let due = [until, logs].into_iter().chain(wake_at).flatten().min();
             // Once the keeper is gone its end can be read for ever, and would wake this loop for nothing.
             let lifeline = if self.keeper_gone { self.hashes.as_fd() } else { self.lifeline.as_fd() };
-            let mut fds = vec![lifeline, self.hashes.as_fd()];
+            let mut fds = vec![lifeline, self.hashes.as_fd(), self.tree.starts()];
             fds.extend(self.services.fds());
             let woke = self.wakeups.wait(due, &fds).unwrap_or_else(|error| {
                 // Without waking there are no deadlines: end the run while that is still possible.
@@ -452,11 +466,15 @@ impl Hands for RunnerHands<'_> {
                     Wake::Stop(signal) => self.stop_asked(signal),
                     Wake::Ready(0) => self.look_for_stops(),
                     Wake::Ready(1) => self.hashed(),
+                    Wake::Ready(2) => self.tree.hear_of_starts(),
                     // Services are listened to at every look around.
                     Wake::Ready(_) | Wake::Child | Wake::Suspend => {}
                 }
             }
-            for gone in self.tree.poll() {
+            let all_gone = self.tree.poll();
+            // Also of those that are gone already.
+            self.hear_of_starts();
+            for gone in all_gone {
                 self.ended(gone);
             }
             let now = sys::now();

@@ -7,9 +7,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::world::{Running, World, skipped};
+use crate::process::{assert_none_left, token_seconds};
+use crate::world::{Running, World, processes_with, skipped, until};
 
 fn verify(world: &World, name: &str, value: &str) -> Option<Running> {
     start(world, &["verify"], &[(name, value)])
@@ -124,6 +126,42 @@ fn the_time_of_a_task_begins_before_it_does() {
     run.wait().expect(0);
     let took = the_receipt(&world)["predicate"]["tasks"][0]["took_ms"].as_u64().expect("a number");
     assert!(took >= 1000, "{took}");
+}
+
+/// Nobody can tell yet whose the process is that may have ended already. It is not taken for an orphan, and another task's end
+/// does not wait for it.
+#[test]
+fn a_task_ends_while_another_is_being_started() {
+    let test = "a_task_ends_while_another_is_being_started";
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1) {
+        return skipped(test, "there is one CPU");
+    }
+    let other = "[task.other]\ncommand = 'true'\ndeadline = \"40s\"\n";
+    let world = World::new(&(suite("true") + other));
+    let json = ["verify", "--message-format", "json"];
+    let Some(run) = start(&world, &json, &[("INTERPOSED_SLOW_SPAWN", "true")]) else {
+        return skipped(test, "there is no C compiler");
+    };
+    let done = run.wait().expect(0);
+    let lines: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |event: &str, task: &str| lines.iter().position(|line| line["event"] == event && line["task"] == task);
+    assert!(of("task-finished", "one").unwrap() < of("task-started", "other").unwrap(), "{}", done.out);
+}
+
+/// Its process may be there by then, and goes with the run.
+#[test]
+fn a_run_is_cancelled_while_a_task_is_being_started() {
+    let token = token_seconds();
+    let task = format!("[task.one]\ncommand = ['sleep', '1000', '{token}']\ndeadline = \"40s\"\n");
+    let world = World::new(&suite("true").replace("[task.one]", &format!("{task}[task.two]")));
+    let Some(run) = start(&world, &["verify"], &[("INTERPOSED_SLOW_SPAWN", "sleep")]) else {
+        return skipped("a_run_is_cancelled_while_a_task_is_being_started", "there is no C compiler");
+    };
+    until("its start", || !processes_with(&token).is_empty());
+    run.signal(Signal::SIGINT);
+    run.wait().expect(130);
+    assert_none_left(&token);
+    assert_eq!(the_receipt(&world)["predicate"]["tasks"][0]["verdict"], "cancelled");
 }
 
 /// How the run ended was to be the last line of its data. Its receipt was there before, and does not say more than the end.

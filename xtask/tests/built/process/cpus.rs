@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use xtask::process::affinity::{Cpus, quota_of};
 
 use crate::process::{Ran, misbehave, pool, suite, task, token};
-use crate::world::{Running, World, skipped};
+use crate::world::{Folder, Running, World, skipped};
 
 #[test]
 fn a_task_sees_the_cpus_that_it_was_given() {
@@ -65,12 +65,19 @@ fn two_tasks_side_by_side_have_no_cpu_in_common() {
 #[test]
 fn where_pinning_is_refused_the_run_goes_on_and_says_so() {
     let token = token();
-    let world = World::new(&suite(&task("one", "cpus", &token, "")));
+    let folder = Folder::new();
+    let go = folder.path().join("go");
+    // Its deadline comes before anything else would wake the run: the start of such a task is known at once.
+    let orders = format!("until {} cpus", go.display());
+    let world = World::new(&suite(&task("one", &orders, &token, "deadline = \"20s\"")));
     let direct = world.command(&["verify"]);
     let mut command = std::process::Command::new(misbehave());
     command.args(["unpinnable", "exec"]).arg(direct.get_program()).arg("verify").current_dir(&world.repo);
     command.envs(direct.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let done = Running::start(command, &world.folder).wait().expect(0).says("tasks are not pinned to CPUs");
+    let mut running = Running::start(command, &world.folder);
+    running.wait_for("Start ");
+    std::fs::write(go, "").unwrap();
+    let done = running.wait().expect(0).says("tasks are not pinned to CPUs");
     let ran = Ran::of(world, done, &token);
     assert_eq!(ran.log("one"), format!("{}\n", pool()));
 }

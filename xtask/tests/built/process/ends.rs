@@ -2,7 +2,7 @@
 
 use crate::lock_exclusion::copy_for_all;
 use crate::process::{Ran, suite, task, token, token_seconds};
-use crate::world::{Folder, World, program, skipped};
+use crate::world::{Folder, World, program, script, skipped};
 
 /// Past a deadline of 3 s, in which also a busy machine has started it, the task is late, got these signals, and nothing of it is left.
 #[track_caller]
@@ -188,4 +188,17 @@ fn of_many_leftovers_some_are_named_and_all_are_counted() {
     let ran = Ran::new(&suite(&task("bad", &orders, &token, "")), &token, 1);
     let left = ran.task("bad")["leftovers"].as_array().unwrap();
     assert_eq!((left.len(), left[20].as_str().unwrap()), (21, "and 10 more"), "{left:?}");
+}
+
+/// That is known only once it was tried, by whoever tries it.
+#[test]
+fn a_file_that_is_no_program_fails_its_task_alone() {
+    let good = "[task.good]\ncommand = 'true'\ndeadline = \"40s\"\nneeds = [\"first\"]";
+    let first = "[task.first]\ncommand = 'true'\ndeadline = \"40s\"\n";
+    let bad = "[task.bad]\ncommand = './bad'\ndeadline = \"40s\"\n";
+    let world = World::new(&suite(&[bad, first, good].concat()));
+    script(&world.repo.join("bad"), "\x7fELF that is none");
+    let done = world.run(&["verify"]).expect(1).says("Exec format error");
+    let ran = Ran::of(world, done, &token());
+    ran.expect("bad", "failed", &[]).expect("good", "passed", &[]);
 }
