@@ -11,7 +11,7 @@ use xtask::name::Name;
 use xtask::service::{self, Env, Link, Reply, Spec};
 use xtask::suite::{Fill, Service};
 
-use crate::world::{Folder, PATIENCE, until};
+use crate::world::{Folder, PATIENCE, rules_the_server, skipped, until};
 
 /// A host and what belongs to it.
 pub struct Server {
@@ -190,6 +190,12 @@ pub fn segments_of(creator: i32) -> Vec<Segment> {
 
 #[test]
 fn a_server_of_the_run_and_nobody_elses() {
+    if !rules_the_server() {
+        return skipped(
+            "a_server_of_the_run_and_nobody_elses",
+            "root may not look into the server's processes here, nor take its segments away",
+        );
+    }
     let mut server = Server::start(Fill::Empty);
     let env = server.database("a");
     let data = server.scratch.join("postgres/data");
@@ -322,6 +328,12 @@ fn the_socket_is_closed_to_other_users() {
 
 #[test]
 fn whoever_kills_the_server_is_told_of_and_nothing_is_left() {
+    if !rules_the_server() {
+        return skipped(
+            "whoever_kills_the_server_is_told_of_and_nothing_is_left",
+            "root may not look into the server's processes here, nor take its segments away",
+        );
+    }
     let mut server = Server::start(Fill::Empty);
     let env = server.database("a");
     let pid = postmaster(&env);
@@ -342,6 +354,12 @@ fn whoever_kills_the_server_is_told_of_and_nothing_is_left() {
 
 #[test]
 fn a_server_that_lost_a_process_goes_on() {
+    if !rules_the_server() {
+        return skipped(
+            "a_server_that_lost_a_process_goes_on",
+            "root may not look into the server's processes here, nor take its segments away",
+        );
+    }
     let mut server = Server::start(Fill::Empty);
     let env = server.database("a");
     let pid = postmaster(&env);
@@ -386,6 +404,12 @@ fn a_host_that_is_killed_takes_the_server_with_it() {
 
 #[test]
 fn a_server_that_is_killed_before_its_segment_is_forgotten_leaves_one_and_the_sweep_finds_it() {
+    if !rules_the_server() {
+        return skipped(
+            "a_server_that_is_killed_before_its_segment_is_forgotten_leaves_one_and_the_sweep_finds_it",
+            "root may not look into the server's processes here, nor take its segments away",
+        );
+    }
     let mut server = Server::start(Fill::Empty);
     let pid = server.scratch.join("postgres/data/postmaster.pid");
     // From the first line of that file on there is a segment; the host forgets it some 30 ms later, once it is ready.

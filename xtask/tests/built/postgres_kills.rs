@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use crate::postgres::{Segment, processes_in, segments};
-use crate::world::{Running, World, until};
+use crate::world::{Running, World, rules_the_server, skipped, until};
 
 /// The loop keeps its server's process too busy to notice that the server is gone, for ever where BUSY says so.
 const SUITE: &str = r#"
@@ -162,6 +162,12 @@ fn child(parent: i32, words: &[&str]) -> Option<i32> {
 
 #[test]
 fn nothing_is_left_whoever_is_killed_and_the_next_run_works() {
+    if !rules_the_server() {
+        return skipped(
+            "nothing_is_left_whoever_is_killed_and_the_next_run_works",
+            "root may not look into the server's processes here, nor take its segments away",
+        );
+    }
     let world = world();
     let mut rounds = Vec::new();
     for seed in 0..21 {
@@ -178,6 +184,12 @@ fn nothing_is_left_whoever_is_killed_and_the_next_run_works() {
 
 #[test]
 fn nothing_is_left_whoever_is_killed_while_the_cluster_is_made() {
+    if !rules_the_server() {
+        return skipped(
+            "nothing_is_left_whoever_is_killed_while_the_cluster_is_made",
+            "root may not look into the server's processes here, nor take its segments away",
+        );
+    }
     let world = world();
     (0..7).for_each(|seed| drop(round(&world, seed, true)));
 }

@@ -14,8 +14,7 @@ use xtask::service;
 use xtask::suite::Fill;
 
 use crate::postgres::{Segment, Server, ask, lives, postmaster, processes_in, psql, segments, segments_of};
-use crate::postgres_users::rules_the_server;
-use crate::world::{Folder, may, skipped, until};
+use crate::world::{Folder, may, rules_the_server, skipped, until};
 
 /// A process that ends with the test.
 struct Sleeper(Child);
