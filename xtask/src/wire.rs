@@ -63,10 +63,9 @@ impl Wire {
         self.wait_for(PollFlags::POLLOUT, until)
     }
 
-    /// Waits until there is something to hear, but not longer than a second, nor after `until`. Errors if the system cannot
-    /// wait.
-    pub fn wait_for_words(&self, until: Moment) -> io::Result<()> {
-        self.wait_for(PollFlags::POLLIN, until)
+    /// Waits until there is something to hear, but not longer than a second. Errors if the system cannot wait.
+    pub fn wait_for_words(&self) -> io::Result<()> {
+        self.wait_for(PollFlags::POLLIN, sys::now() + Duration::from_secs(1))
     }
 
     fn wait_for(&self, what: PollFlags, until: Moment) -> io::Result<()> {

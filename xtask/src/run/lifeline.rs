@@ -11,6 +11,11 @@ use crate::wire::Wire;
 /// How long room for a message is waited for: the other process may have to catch up with much progress.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long an answer to the news of a receipt is waited for, and how often it is looked for in that time at least: where the
+/// machine is so busy that the keeper takes long, so do the looks.
+const ANSWER: Duration = Duration::from_secs(10);
+const LOOKS: u32 = 10;
+
 /// One end of the lifeline.
 #[derive(Debug)]
 pub struct Lifeline(Wire);
@@ -49,17 +54,18 @@ impl Lifeline {
     /// Runner's side: tells of a receipt and waits until the keeper has heard of it. False if it has not, for so long that
     /// it never may. Whoever wants the run to stop meanwhile comes too late.
     pub fn announce(&mut self, sha256: String) -> bool {
-        let until = sys::now() + PATIENCE;
         self.send(Message::Receipt(Some(sha256.clone())));
+        let (until, mut looks) = (sys::now() + ANSWER, 0);
         let heard = Message::Heard(sha256);
         loop {
             let (messages, gone) = self.receive();
             if messages.contains(&heard) {
                 return true;
             }
-            if gone || sys::now() >= until || self.0.wait_for_words(until).is_err() {
+            if gone || (looks >= LOOKS && sys::now() >= until) || self.0.wait_for_words().is_err() {
                 return false;
             }
+            looks += 1;
         }
     }
 
