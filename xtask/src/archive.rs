@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use nix::unistd::{AccessFlags, access};
 
 use crate::name::RunId;
 use crate::receipt::statement::{MAX_BYTES, Receipt};
@@ -33,6 +34,19 @@ pub fn write(
     place(root, run, &path, bytes, judge)
         .with_context(|| format!("the receipt {} cannot be written", path.display()))?;
     Ok(path)
+}
+
+/// Whether receipts can be written below `root`, so that nobody queues and runs for one that cannot be. The error says why not.
+pub fn check(root: &Path) -> Result<(), String> {
+    let folder = root.join(FOLDER);
+    let (place, there) = match fs::metadata(&folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => (root, Ok(())),
+        Ok(found) if !found.is_dir() => (folder.as_path(), Err("it is no folder".to_owned())),
+        Ok(_) => (folder.as_path(), Ok(())),
+        Err(e) => (folder.as_path(), Err(e.to_string())),
+    };
+    let may = || access(place, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|e| e.desc().to_owned());
+    there.and_then(|()| may()).map_err(|why| format!("no receipt can be written to {}: {why}", folder.display()))
 }
 
 /// Puts other bytes in the place of the receipt that `run` has written below `root`, because what it says of the run does not

@@ -17,9 +17,9 @@ use nix::unistd::{AccessFlags, access, geteuid};
 use crate::name::RunId;
 use crate::sys;
 
-/// The variable that names another folder for the folders of runs, as an absolute path of at most 35 bytes without a comma
-/// (a server's settings take that for the end of a folder). Runs that look
-/// into different folders do not end what the others left.
+/// The variable that names another folder for the folders of runs, as an absolute path of at most 36 bytes, less the digits
+/// of the user's id, without a comma (a server's settings take that for the end of a folder). Runs that look into different
+/// folders do not end what the others left.
 const PLACE: &str = "XTASK_SCRATCH";
 
 const MEMORY: &str = "/dev/shm";

@@ -3,13 +3,21 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 use crate::repo::Repo;
 use crate::sys;
+
+/// How long a pipe that is full may stay so.
+const READER_MS: u16 = 5_000;
 
 /// Refuses a path that must not be written to, before anything is touched: a folder, what git tracks in `repo`, and a file
 /// that neither is empty nor begins as what is to be written does. `flag` is what named it. A link counts as what it leads
@@ -60,10 +68,11 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let place = whole(path).unwrap_or_else(|| path.to_owned());
     let no_file = fs::symlink_metadata(&place).is_ok_and(|data| !data.is_file());
     if no_file || ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder)) && !path.starts_with("/dev/shm") {
-        return fs::write(path, text);
+        return append(path, false, text);
     }
     let folder = place.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
+    sweep(path);
     let beside = folder.join(format!(".xtask-{}-{:08x}.new", std::process::id(), sys::random()?));
     let mut file = File::options().write(true).create_new(true).open(&beside)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, &place));
@@ -71,6 +80,45 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
         let _ = fs::remove_file(&beside);
     }
     written
+}
+
+/// Writes to the end of a file, a device or a pipe; a file is made if `make`. Nobody may wait for a reader while others wait
+/// for the locks: a pipe that nobody has open, or reads from for a few seconds, is an error.
+pub fn append(path: &Path, make: bool, text: &str) -> io::Result<()> {
+    let mut how = File::options();
+    let file = how.append(true).create(make).custom_flags(libc::O_NONBLOCK).open(path);
+    let mut file = file.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENXIO) => io::Error::other("it is a pipe, and nobody reads it"),
+        _ => error,
+    })?;
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                match poll(&mut [PollFd::new(file.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(READER_MS)) {
+                    Ok(0) => return Err(io::Error::other("its reader does not read")),
+                    Ok(_) | Err(Errno::EINTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Removes what a process of this program that was killed while it wrote this file, or another one there, has left beside it.
+pub fn sweep(path: &Path) {
+    let folder = whole(path).and_then(|place| place.parent().map(Path::to_owned)).unwrap_or_default();
+    let writer = |name: &str| name.strip_prefix(".xtask-")?.strip_suffix(".new")?.split_once('-')?.0.parse().ok();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(writer);
+        if pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn is_tracked(repo: &Repo, path: &Path) -> anyhow::Result<bool> {

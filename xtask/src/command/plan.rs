@@ -1,5 +1,7 @@
 //! `plan`: the tasks and limits of the suite, and whether the limits in CI files are enough for them. Takes no lock.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -13,6 +15,9 @@ use crate::repo::Repo;
 use crate::report::plan::{Check, Status, View, checks, json, screen};
 use crate::suite::RunLimits;
 use crate::verdict::Exit;
+
+/// The longest CI file that is read, in bytes.
+const LONGEST: u64 = 1 << 20;
 
 /// What the user asked for.
 #[derive(Debug, Clone)]
@@ -56,10 +61,20 @@ pub fn run(request: &Request) -> anyhow::Result<Exit> {
     Ok(Exit::Usage)
 }
 
+// A pipe would be waited for, and a device has no end.
+fn read(file: &Path) -> io::Result<String> {
+    let found = fs::metadata(file)?;
+    match found.len() > LONGEST {
+        _ if !found.is_file() => Err(io::Error::other("not a regular file")),
+        true => Err(io::Error::other(format!("longer than {LONGEST} bytes"))),
+        false => fs::read_to_string(file),
+    }
+}
+
 fn outer_of(file: &Path, run: &RunLimits) -> Vec<Check> {
     let shown = file.display().to_string();
     let check = |status, text: &str| Check { status, place: Some(shown.clone()), text: text.to_owned() };
-    let text = match std::fs::read_to_string(file) {
+    let text = match read(file) {
         Ok(text) => text,
         Err(e) => return vec![check(Status::Fail, &format!("cannot be read: {e}"))],
     };

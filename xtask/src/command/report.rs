@@ -73,6 +73,7 @@ pub fn junit(path: Option<&Path>, receipt: &Receipt, tasks: &[TaskRecord]) -> Op
 /// Errors if it is not ours to write, and then nothing is touched.
 pub fn forget_junit(path: &Path, repo: &Repo) -> anyhow::Result<()> {
     destination::check("--junit", path, Some(repo), junit::BEGINNING)?;
+    destination::sweep(path);
     let forgotten = match fs::symlink_metadata(path) {
         Ok(data) if data.is_file() => fs::remove_file(path),
         // A link stays, and what it leads to is emptied; /dev/stdout and its like are not ours to take away.

@@ -369,7 +369,7 @@ impl Runner<'_> {
     // once. The JUnit file is the last: written, it says what the receipt says.
     fn settle(&mut self, receipt: &mut Receipt, facts: &Facts, end: Moment) -> bool {
         let mut other = false;
-        while self.too_late(end) || !self.heard(receipt) || !self.junit(receipt) {
+        while self.too_late(end) || !self.heard(receipt) || !self.junit(receipt) || self.orphaned() {
             *receipt = self.receipt(facts);
             other = true;
         }
@@ -394,11 +394,24 @@ impl Runner<'_> {
         let sha256 = digest::of_bytes(&receipt.to_bytes());
         let heard = self.watch.lifeline.borrow_mut().announce(sha256);
         if !heard {
-            self.told.unheard = true;
-            let text = "the receipt of this run was not heard of by its other process".to_owned();
-            self.show.tell(Event::Trouble { text });
+            self.unheard();
         }
         heard
+    }
+
+    // Whether the keeper that has heard is gone since: nobody waits for this run any more.
+    fn orphaned(&mut self) -> bool {
+        let gone = !self.told.unheard && self.watch.lifeline.borrow_mut().receive().1;
+        if gone {
+            self.unheard();
+        }
+        gone
+    }
+
+    fn unheard(&mut self) {
+        self.told.unheard = true;
+        let text = "the receipt of this run was not heard of by its other process".to_owned();
+        self.show.tell(Event::Trouble { text });
     }
 
     fn junit(&mut self, receipt: &Receipt) -> bool {

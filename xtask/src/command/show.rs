@@ -1,11 +1,12 @@
 //! The hands of the screen: they write what report/ makes of the events, and keep the record.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
+use super::destination;
 use crate::event::{Event, Stamped};
 use crate::printer::{self, To, print};
 use crate::receipt::statement::{Extent, Receipt};
@@ -144,8 +145,8 @@ impl Observer for Show {
 /// Appends markdown to the file that GitHub names for the summary of its job, if this is a job of GitHub's.
 pub fn append_summary(markdown: &str) {
     let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else { return };
-    let file = File::options().append(true).create(true).open(path);
-    if let Err(error) = file.and_then(|mut file| file.write_all(markdown.as_bytes())) {
+    let written = destination::append(Path::new(&path), true, markdown);
+    if let Err(error) = written {
         super::say(&format!("note: the job summary cannot be written: {error}"));
     }
 }

@@ -133,7 +133,8 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         say(&format!("note: {text}"));
     }
 
-    scratch::check().and_then(|()| sys::own_proc()).map_err(anyhow::Error::msg)?;
+    let ready_to_write = scratch::check().and_then(|()| sys::own_proc()).and_then(|()| archive::check(&repo.root));
+    ready_to_write.map_err(anyhow::Error::msg)?;
     let run = RunId::new(request.requested.wall_ms / 1000, sys::random()?);
     let commit = repo.head.clone();
     let worktree = ports.worktree_for(&repo.root).context("the work tree's folder cannot be looked at")?;
@@ -201,7 +202,8 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         keep_open: Vec::new(),
         command: request.command,
         format: request.format,
-        junit: request.junit.clone(),
+        // The runner works in the repository's root, and the path was meant from here.
+        junit: request.junit.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
         signs: request.key.is_some() || request.caller == Caller::Release,
         trouble: Vec::new(),
     };
@@ -228,7 +230,9 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         // The runner could not say how the run ended. That it took place is known all the same.
         None if !trouble.is_empty() => {
             let record = Record { stop: stop_of(exit), run_late: false, trouble: trouble.clone(), ..Record::default() };
-            Some((build(&facts(Some(locks.won)), &ready.suite, &ready.plan, &record, sys::clocks()), WRITE))
+            // One that it told of, and that cannot be read, may say that it passed.
+            let put = if receipt.is_some() { REPLACE } else { WRITE };
+            Some((build(&facts(Some(locks.won)), &ready.suite, &ready.plan, &record, sys::clocks()), put))
         }
         _ => None,
     };

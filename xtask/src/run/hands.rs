@@ -161,18 +161,32 @@ impl<'a> RunnerHands<'a> {
     fn stop_services(&mut self, until: Moment) {
         self.services.close();
         let now = sys::now();
-        let until = now + until.since(now).saturating_sub(LEFT_FOR_THE_END).min(SERVICE_STOP);
-        while self.services.any_lives() && sys::now() < until {
-            let due = [Some(until), self.tree.wake_at()].into_iter().flatten().min();
-            let woke = self.wakeups.wait(due, &[]).unwrap_or_default();
-            woke.iter().for_each(|wake| {
-                if let Wake::Stop(signal) = wake {
-                    self.stop_asked(*signal)
-                }
-            });
-            for gone in self.tree.poll() {
-                self.ended(gone);
+        let mut until = now + until.since(now).saturating_sub(LEFT_FOR_THE_END).min(SERVICE_STOP);
+        let mut killed = false;
+        while self.services.any_lives() {
+            let over = sys::now() >= until;
+            if over && killed {
+                break;
             }
+            // Who asks twice waits for nothing.
+            if !killed && (over || self.stops > 1 || self.keeper_gone) {
+                (killed, until) = (true, sys::now() + LEFT_FOR_THE_END / 2);
+                for (index, name) in self.services.living() {
+                    self.tell(Event::Note { text: format!("{name} had not stopped and is killed") });
+                    self.tree.kill(Owner::Service(index));
+                }
+            }
+            let due = [Some(until), self.tree.wake_at()].into_iter().flatten().min();
+            // Once the keeper is gone its end can be read for ever.
+            let lifeline: Vec<_> = (!self.keeper_gone).then(|| self.lifeline.as_fd()).into_iter().collect();
+            for wake in self.wakeups.wait(due, &lifeline).unwrap_or_default() {
+                match wake {
+                    Wake::Stop(signal) => self.stop_asked(signal),
+                    Wake::Ready(_) => self.look_for_stops(),
+                    Wake::Child | Wake::Suspend => {}
+                }
+            }
+            self.tree.poll().into_iter().for_each(|gone| self.ended(gone));
         }
         // Otherwise nobody asks.
         if self.stops > 0 {

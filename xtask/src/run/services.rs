@@ -204,11 +204,6 @@ impl Services {
     /// The task does not want anything any more. If it was waiting: a line that says for what.
     pub fn forget(&mut self, now: Moment, task: usize) -> Option<String> {
         let waiting = self.waiting.remove(&task)?;
-        for &index in &waiting.missing {
-            if !self.waited_for(index) {
-                self.renew(now, index);
-            }
-        }
         Some(format!("{} was still waiting for {}", waiting.name, self.doing(now, &waiting.wanted)))
     }
 
@@ -234,7 +229,11 @@ impl Services {
         let mut news = Vec::new();
         for index in 0..self.hosts.len() {
             let replies = self.hosts[index].link_mut().map(Link::on_readable).unwrap_or_default();
+            let heard = !replies.is_empty();
             replies.into_iter().for_each(|reply| self.hear(now, index, reply, &mut news));
+            if heard || !self.waited_for(index) {
+                self.renew(now, index);
+            }
             let host = &self.hosts[index];
             if host.until().is_some_and(|until| until <= now) {
                 let ready = matches!(host.state, State::Ready { .. });
@@ -278,7 +277,6 @@ impl Services {
                     State::Starting { link, .. } => State::Ready { link, version, until: None },
                     other => other,
                 };
-                self.renew(now, index);
             }
             Reply::HandedOut { task, env } => {
                 // It may have been withdrawn meanwhile.
@@ -289,14 +287,12 @@ impl Services {
                         news.extend(self.waiting.remove(&at).map(|waiting| News::Go(at, waiting.has)));
                     }
                 }
-                self.renew(now, index);
             }
             Reply::Refused { task, why } => {
                 let cause = host.cause(&why);
                 let at = self.waiting.iter().find(|(_, waiting)| waiting.name == task).map(|(&at, _)| at);
                 let at = at.filter(|at| self.waiting.remove(at).is_some());
                 news.extend(at.map(|at| News::NoGo(at, cause)));
-                self.renew(now, index);
             }
             Reply::Failed(why) => self.fail(index, &why, news),
         }
@@ -338,6 +334,12 @@ impl Services {
         let host = &mut self.hosts[index];
         host.lives = false;
         host.log.iter().for_each(|log| log.end(LOG_LIMIT));
+    }
+
+    /// The hosts that still live, with what they are the services of.
+    pub fn living(&self) -> Vec<(usize, Name)> {
+        let living = self.hosts.iter().enumerate().filter(|(_, host)| host.lives);
+        living.map(|(index, host)| (index, host.name.clone())).collect()
     }
 
     /// Whether a host still lives.

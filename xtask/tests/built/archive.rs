@@ -13,7 +13,8 @@ use xtask::digest;
 use xtask::name::RunId;
 use xtask::receipt::statement::MAX_BYTES;
 
-use crate::world::Folder;
+use crate::verify::one;
+use crate::world::{Folder, Running, World};
 
 fn names(folder: &Folder) -> Vec<String> {
     let entries = fs::read_dir(folder.path().join("receipts")).unwrap();
@@ -238,4 +239,33 @@ fn what_nobody_would_read_is_not_written() {
     let error = archive::write(folder.path(), &run(1), b"{}\n", || Some(vec![b' '; MAX_BYTES + 1])).unwrap_err();
     assert!(format!("{error:#}").contains("nobody reads more than 1048576"), "{error:#}");
     assert_eq!(fs::read_dir(folder.path().join("receipts")).unwrap().count(), 0);
+}
+
+/// A whole suite runs for a receipt: that there is a place for it is known before anybody queues.
+#[test]
+fn a_folder_that_takes_no_receipt_is_refused_before_anybody_queues() {
+    let world = World::new(&one("touch target/ran"));
+    let receipts = world.repo.join("receipts");
+    let refused = |command: Command, why: &str| {
+        let done = Running::start(command, &world.folder).wait().expect(2);
+        done.says("no receipt can be written to ").says(why);
+        assert!(!world.repo.join("target").exists());
+    };
+    fs::write(&receipts, "").unwrap();
+    refused(world.command(&["verify"]), "it is no folder");
+    fs::remove_file(&receipts).unwrap();
+    for place in [&receipts, &world.repo] {
+        fs::create_dir_all(place).unwrap();
+        fs::set_permissions(place, fs::Permissions::from_mode(0o555)).unwrap();
+        let mut command = world.command(&["verify"]);
+        // Root may write anywhere.
+        if nix::unistd::geteuid().is_root() {
+            let owned = Command::new("chown").args(["-R", "65534:65534"]).arg(world.folder.path()).status();
+            assert!(owned.unwrap().success());
+            command.uid(65_534).gid(65_534);
+        }
+        refused(command, "Permission denied");
+        fs::set_permissions(place, fs::Permissions::from_mode(0o755)).unwrap();
+        let _ = fs::remove_dir(&receipts);
+    }
 }

@@ -41,25 +41,19 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
 
 /* INTERPOSED_SLOW_SYNC=SECONDS: so long does it take to sync a receipt that has no name yet, by every clock; a second of it
    passes.
-   INTERPOSED_HELD_SYNC=PATH: syncing the signature of a release makes PATH.held and waits until PATH is there.
    INTERPOSED_NO_SYNC=PATH: that folder cannot be synced. */
 int fsync(int fd) {
     static int (*real)(int);
     if (!real) real = dlsym(RTLD_NEXT, "fsync");
-    const char *slow = getenv("INTERPOSED_SLOW_SYNC"), *held = getenv("INTERPOSED_HELD_SYNC"), *no = getenv("INTERPOSED_NO_SYNC");
-    char link[64], name[4096], sign[4096];
+    const char *slow = getenv("INTERPOSED_SLOW_SYNC"), *no = getenv("INTERPOSED_NO_SYNC");
+    char link[64], name[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = slow || held || no ? readlink(link, name, sizeof name - 1) : -1;
-    if (length < 15) return real(fd);
+    ssize_t length = slow || no ? readlink(link, name, sizeof name - 1) : -1;
+    if (length < 4) return real(fd);
     name[length] = 0;
     if (slow && strcmp(name + length - 4, ".new") == 0) {
         pass(1);
         synced = atoi(slow) - 1;
-    }
-    if (held && strcmp(name + length - 15, "/SHA256SUMS.sig") == 0) {
-        snprintf(sign, sizeof sign, "%s.held", held);
-        close(open(sign, O_WRONLY | O_CREAT, 0600));
-        while (access(held, F_OK) != 0) usleep(10000);
     }
     if (no && strcmp(name, no) == 0) {
         errno = EIO;
@@ -115,7 +109,10 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return getenv("INTERPOSED_NO_THREADS") ? EAGAIN : real(thread, attributes, routine, argument);
 }
 
-/* INTERPOSED_NO_CHILDREN=PATH: until that file is there, the kernel's lists of children skip all of them. */
+/* INTERPOSED_NO_CHILDREN=PATH: until that file is there, the kernel's lists of children skip all of them.
+   INTERPOSED_UNREADABLE=PART: what has that part in its path cannot be opened to read.
+   INTERPOSED_HELD=PART, INTERPOSED_GO=PATH: opening what has that part in its path to write makes PATH.held and waits until
+   PATH is there. */
 int open64(const char *path, int flags, ...) {
     static int (*real)(const char *, int, ...);
     if (!real) real = dlsym(RTLD_NEXT, "open64");
@@ -124,6 +121,18 @@ int open64(const char *path, int flags, ...) {
     mode_t mode = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(rest, mode_t) : 0;
     va_end(rest);
     const char *there = getenv("INTERPOSED_NO_CHILDREN");
+    const char *part = getenv("INTERPOSED_UNREADABLE");
+    if (part && (flags & O_ACCMODE) == O_RDONLY && strstr(path, part)) {
+        errno = EIO;
+        return -1;
+    }
+    const char *held = getenv("INTERPOSED_HELD"), *go = getenv("INTERPOSED_GO");
+    if (held && go && (flags & O_ACCMODE) != O_RDONLY && strstr(path, held)) {
+        char sign[4096];
+        snprintf(sign, sizeof sign, "%s.held", go);
+        close(real(sign, O_WRONLY | O_CREAT, 0600));
+        while (access(go, F_OK) != 0) usleep(10000);
+    }
     size_t length = strlen(path);
     int skips = there && length > 9 && strcmp(path + length - 9, "/children") == 0 && access(there, F_OK) != 0;
     return real(skips ? "/dev/null" : path, flags, mode);

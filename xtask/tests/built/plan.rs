@@ -248,6 +248,14 @@ fn marked_limits_are_compared_to_the_minute() {
     outer(&world, "ci.yml", "timeout-minutes: ${{ x }} # xtask:outer=release\n").expect(2).says("cannot be read");
     outer(&world, "Jenkinsfile", "stage\n").expect(0).says("note  Jenkinsfile").says("no line marked");
     world.run(&["plan", "--check-outer", "gone.yml"]).expect(2).says("FAIL  gone.yml").says("cannot be read");
+    // What has no end, and what would be waited for.
+    nix::unistd::mkfifo(&world.repo.join("pipe.yml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    world.write("long.yml", &"x".repeat((1 << 20) + 1));
+    for (file, why) in
+        [("/dev/zero", "not a regular file"), ("pipe.yml", "not a regular file"), ("long.yml", "longer than")]
+    {
+        world.run(&["plan", "--check-outer", file]).expect(2).says(&format!("FAIL  {file}")).says(why);
+    }
 }
 
 #[test]

@@ -120,6 +120,55 @@ deadline = "1m"
 }
 
 #[test]
+fn a_server_that_has_nothing_to_make_has_no_limit_but_the_runs() {
+    let world = World::new(
+        r#"
+schema = 1
+[run]
+deadline = "3m"
+queue = "1m"
+[service.postgres]
+start = "10s"
+[task.a]
+command = "sleep 11"
+services = ["postgres"]
+deadline = "1m"
+[task.b]
+command = "psql -XAtc 'select 1'"
+needs = ["a"]
+services = ["postgres"]
+deadline = "1m"
+"#,
+    );
+    world.run(&["verify"]).expect(0);
+}
+
+/// What its host cannot do any more is done without it, at once for who asks twice; the run ends as it would have.
+#[test]
+fn a_host_that_stands_still_is_killed() {
+    for (run, signals, code) in [("2m", 2, 130), ("2m", 1, 130), ("12s", 0, 3)] {
+        let world = stuck(&format!("deadline = \"{run}\""), "1m");
+        let mut run = world.start(&["verify"]);
+        crate::world::until("setup to run", || {
+            crate::postgres::processes_in(&world.repo).iter().any(|process| process.contains("sleep"))
+        });
+        let all = crate::postgres::processes_in(&world.repo);
+        let host = all.iter().find(|process| process.contains("internal-service")).expect("a host");
+        let host = nix::unistd::Pid::from_raw(host.split(['/', ':']).nth(2).unwrap().parse().unwrap());
+        nix::sys::signal::kill(host, nix::sys::signal::Signal::SIGSTOP).unwrap();
+        let asked = std::time::Instant::now();
+        for times in 1..=signals {
+            run.signal(nix::sys::signal::Signal::SIGINT);
+            run.wait_for(if times == 1 { "CANCELLED" } else { "again: killing" });
+        }
+        let done = run.wait().expect(code).says("postgres had not stopped and is killed");
+        assert!(!done.err.contains("processes of no task"), "{}", done.err);
+        assert!(signals < 2 || asked.elapsed() < std::time::Duration::from_secs(8), "{:?}", asked.elapsed());
+        nothing_is_left(&world);
+    }
+}
+
+#[test]
 fn a_run_that_is_late_before_the_service_is_ready_says_so_and_not_that_the_task_is() {
     let world = stuck("deadline = \"8s\"", "5m");
     world.run(&["verify"]).expect(3);

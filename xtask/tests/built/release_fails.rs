@@ -208,7 +208,7 @@ fn a_release_whose_last_step_goes_wrong_is_none() {
     assert_eq!(names(&parent), [""; 0], "it was there for a moment");
 
     let held = |more: &[(&str, &Path)], before: &dyn Fn(&Running)| {
-        let run = start(&[more, &[("INTERPOSED_HELD_SYNC", &go)]].concat());
+        let run = start(&[more, &[("INTERPOSED_HELD", Path::new("SHA256SUMS.sig")), ("INTERPOSED_GO", &go)]].concat());
         until("the last signature", || go.with_extension("held").exists());
         before(&run);
         fs::write(&go, "").unwrap();

@@ -1,9 +1,12 @@
 //! `report` and `--junit` of the built program, from receipts of real runs.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 
 use serde_json::Value;
 
+use crate::verify::one;
 use crate::world::{Running, World};
 
 const SUITE: &str = r#"
@@ -272,4 +275,66 @@ fn a_run_that_is_killed_leaves_no_junit_of_the_one_before() {
     running.signal(nix::sys::signal::Signal::SIGKILL);
     running.wait();
     crate::world::until("the other process of the run to end it", || crate::world::nobody_listens(world.ports.first));
+}
+
+/// What is written beside a file until it is whole stays there if its writer is killed, until somebody writes there again.
+#[test]
+fn halves_of_killed_writers_are_removed_and_no_others() {
+    let world = World::new(&one("true"));
+    world.write(".gitignore", "/target\n/receipts/\n/run.xml\n/report.html\n");
+    world.commit("what is written is ignored");
+    // No process has the first number.
+    let [dead, living] = [i32::MAX - 1, std::process::id() as i32].map(|pid| format!(".xtask-{pid}-0a1b2c3d.new"));
+    let dead = world.repo.join(dead);
+    fs::write(&dead, "<").unwrap();
+    // Before the tree is read: it would be a change.
+    world.run(&["verify", "--junit", "run.xml"]).expect(0).says("(clean tree)");
+    let others = [living, ".xtask-x-0a1b2c3d.new".to_owned(), format!("xtask-{}-0a1b2c3d.new", i32::MAX - 1)];
+    others.iter().for_each(|name| world.write(name, "<"));
+    fs::write(&dead, "<").unwrap();
+    world.run(&["report", "--output", "report.html"]).expect(0);
+    assert!(!dead.exists() && others.iter().all(|name| world.repo.join(name).exists()));
+}
+
+/// The locks are held meanwhile, and nobody may wait for a reader.
+#[test]
+fn a_pipe_that_nobody_reads_is_an_error() {
+    let world = World::new(&one("true"));
+    let pipe = world.folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let verify = ["verify", "--junit", pipe.to_str().unwrap()];
+    world.run(&verify).expect(7).says("it is a pipe, and nobody reads it");
+    let mut open = fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    world.run(&verify).expect(0);
+    let mut text = vec![0; 5];
+    open.read_exact(&mut text).unwrap();
+    assert_eq!(text, b"<?xml");
+    // Full.
+    let mut writer = fs::File::options().write(true).custom_flags(nix::libc::O_NONBLOCK).open(&pipe).unwrap();
+    while writer.write(&[0; 4096]).is_ok() {}
+    world.run(&verify).expect(7).says("its reader does not read");
+    // Nor for the summary of a job, which is data for nobody.
+    let mut command = world.command(&["verify"]);
+    command.env("GITHUB_STEP_SUMMARY", &pipe);
+    Running::start(command, &world.folder).wait().expect(0).says("summary cannot be written: its reader does not read");
+}
+
+#[test]
+fn a_file_that_is_named_in_a_subfolder_is_there() {
+    let world = World::new(&one("true"));
+    world.write("run.xml", "ours");
+    world.write("sub/.gitignore", "*.xml\n");
+    world.commit("a file of that name at the root");
+    let run = |words: &[&str]| {
+        let mut command = world.command(words);
+        command.current_dir(world.repo.join("sub"));
+        Running::start(command, &world.folder).wait()
+    };
+    run(&["verify", "--junit", "run.xml"]).expect(0).says("(clean tree)");
+    let inside = world.repo.join("sub/run.xml");
+    assert!(fs::read_to_string(&inside).unwrap().contains("\"passed\""));
+    run(&["verify", "--junit", "../run.xml"]).expect(2).says("git tracks it");
+    run(&["verify", "--junit", "run.xml", "--only", "nope"]).expect(2);
+    assert!(!fs::read_to_string(&inside).unwrap().contains("\"passed\""));
+    assert_eq!(fs::read_to_string(world.repo.join("run.xml")).unwrap(), "ours");
 }

@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{OpenOptionsExt as _, chown, symlink};
+use std::os::unix::fs::{chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
 
+use crate::interposed::compiled;
 use crate::process::field::runner_of;
 use crate::process::token_seconds;
 use crate::verify::{one, task, task_of, the_receipt};
@@ -326,31 +327,60 @@ fn a_run_whose_folder_cannot_be_removed_has_not_passed_and_its_receipt_knows() {
     world.run(&["check-receipt", "--unsigned"]).expect(0);
 }
 
-/// What takes the verdict away when the receipt is there already takes that back too.
+/// A run whose runner or keeper waits for `go` before it opens what has that part in its path to write.
+fn held(part: &str, how: &[(&str, &str)], words: &[&str]) -> Option<(World, Running)> {
+    let world = World::new(&one("true"));
+    let library = compiled(&world)?;
+    let go = world.folder.path().join("go");
+    let mut command = world.command(words);
+    command.env("LD_PRELOAD", library).env("INTERPOSED_HELD", part).env("INTERPOSED_GO", &go);
+    command.env("GITHUB_STEP_SUMMARY", world.folder.path().join("summary")).envs(how.iter().copied());
+    let run = Running::start(command, &world.folder);
+    until("it to wait", || go.with_extension("held").exists());
+    Some((world, run))
+}
+
+/// What takes the verdict away when the receipt is there already takes that back too; also one that cannot be read, for it
+/// may say anything.
 #[test]
 fn the_receipt_of_a_runner_that_is_killed_after_it_has_not_passed() {
-    let world = World::new(&one("true"));
-    // Whoever opens a pipe to write waits for its reader: the runner does once all is said.
-    let summary = world.folder.path().join("summary");
-    nix::unistd::mkfifo(&summary, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let mut command = world.command(&["verify", "--message-format", "json", "--junit", "target/run.xml"]);
-    command.env("GITHUB_STEP_SUMMARY", &summary);
-    let run = Running::start(command, &world.folder);
-    until("the receipt", || !world.receipts().is_empty());
-    assert_eq!(the_receipt(&world)["result"], "passed");
-    let runner = runner_of(run.pid()).expect("a runner");
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(runner), Signal::SIGKILL).unwrap();
+    let words = ["verify", "--message-format", "json", "--junit", "target/run.xml"];
+    for (how, verdict) in [(&[][..], "passed"), (&[("INTERPOSED_UNREADABLE", "/receipts/r-")], "not-run")] {
+        let Some((world, run)) = held("/summary", how, &words) else {
+            let test = "the_receipt_of_a_runner_that_is_killed_after_it_has_not_passed";
+            return skipped(test, "there is no C compiler");
+        };
+        assert_eq!(the_receipt(&world)["result"], "passed");
+        let runner = runner_of(run.pid()).expect("a runner");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(runner), Signal::SIGKILL).unwrap();
+        until("the runner's end", || !Path::new(&format!("/proc/{runner}")).exists());
+        // The keeper has its own summary to write.
+        fs::write(world.folder.path().join("go"), "").unwrap();
+        let done = run.wait().expect(7).says("the runner is gone");
+        assert_eq!(done.err.contains("did not pass, whatever is said above: "), verdict == "passed", "{}", done.err);
+        let last: serde_json::Value = serde_json::from_str(done.out.lines().last().unwrap()).unwrap();
+        assert_eq!((&last["event"], &last["exit_code"]), (&"run-finished".into(), &7.into()));
+        let receipt = the_receipt(&world);
+        assert_eq!((&receipt["result"], &task(&receipt, "one")["verdict"]), (&"no-verdict".into(), &verdict.into()));
+        world.run(&["check-receipt", "--unsigned"]).expect(6).says("the runner is gone");
+        let junit = fs::read_to_string(world.repo.join("target/run.xml")).unwrap();
+        assert!(junit.contains(r#"name="result" value="no-verdict""#), "{junit}");
+    }
+}
+
+/// Nobody waits for the run of a keeper that is killed after it has heard of the receipt, and before that is in its place.
+#[test]
+fn the_receipt_of_a_keeper_that_is_killed_before_it_is_there_has_not_passed() {
+    let Some((world, run)) = held("/.xtask-", &[], &["verify", "--junit", "target/run.xml"]) else {
+        let test = "the_receipt_of_a_keeper_that_is_killed_before_it_is_there_has_not_passed";
+        return skipped(test, "there is no C compiler");
+    };
+    let runner = runner_of(run.pid()).unwrap();
+    run.signal(Signal::SIGKILL);
+    run.wait();
+    fs::write(world.folder.path().join("go"), "").unwrap();
     until("the runner's end", || !Path::new(&format!("/proc/{runner}")).exists());
-    let mut reader = fs::OpenOptions::new();
-    let _reader = reader.read(true).custom_flags(nix::libc::O_NONBLOCK).open(&summary).unwrap();
-    let done = run.wait().expect(7).says("did not pass, whatever is said above: the runner is gone");
-    let last: serde_json::Value = serde_json::from_str(done.out.lines().last().unwrap()).unwrap();
-    assert_eq!((&last["event"], &last["exit_code"]), (&"run-finished".into(), &7.into()));
-    let receipt = the_receipt(&world);
-    assert_eq!((&receipt["result"], &task(&receipt, "one")["verdict"]), (&"no-verdict".into(), &"passed".into()));
-    world.run(&["check-receipt", "--unsigned"]).expect(6).says("the runner is gone");
-    let junit = fs::read_to_string(world.repo.join("target/run.xml")).unwrap();
-    assert!(junit.contains(r#"name="result" value="no-verdict""#), "{junit}");
+    assert_eq!(the_receipt(&world)["result"], "no-verdict");
 }
 
 /// All that such a task has to say is lost, and why it failed with it; what nobody said is told.
