@@ -36,7 +36,8 @@ impl Drop for Sleeper {
     }
 }
 
-/// A segment with a key of the test's choice, by a process that keeps it attached and does what its stdin says.
+/// A segment with a key of the test's choice or one of the next few, by a process that keeps it attached and does what its
+/// stdin says. A server of another test may have the first: their folders' inodes are neighbours.
 struct Keeper {
     child: Child,
     id: i32,
@@ -48,7 +49,10 @@ import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p
 libc.shmdt.argtypes = [ctypes.c_void_p]
-id = libc.shmget(int(sys.argv[1]), 4096, 0o1600) if sys.argv[2] == "make" else int(sys.argv[1])
+number = int(sys.argv[1])
+keys = range(number, number + 15) if sys.argv[2] == "make" else []
+made = (libc.shmget(key, 4096, 0o3600) for key in keys)
+id = next((id for id in made if id >= 0), -1) if keys else number
 at = libc.shmat(id, None, 0)
 print(id, flush=True)
 for line in sys.stdin:

@@ -358,8 +358,9 @@ fn only_some_tasks_make_a_partial_receipt() {
 
 #[test]
 fn a_receipt_that_cannot_be_written_is_exit_7() {
-    let world = World::new(&one("true"));
-    fs::write(world.repo.join("receipts"), "in the way").unwrap();
+    let world = World::new(&one("touch receipts"));
+    world.write(".gitignore", "/target\n/receipts\n");
+    world.commit("also a file of that name is ignored");
     world.run(&["verify", "--junit", "target/run.xml"]).expect(7).says("receipt");
     let junit = fs::read_to_string(world.repo.join("target/run.xml")).unwrap();
     assert!(junit.contains(r#"name="result" value="no-verdict""#), "{junit}");
