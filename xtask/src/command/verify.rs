@@ -225,8 +225,8 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         say(&format!("error: {but}{text}"));
     }
     let words = match of_runner {
-        // It was in its place before the verdict was taken away.
-        Some(receipt) if passed => Some((taken_back(receipt, exit, &trouble), REPLACE)),
+        // It was in its place before the trouble, and the runner may not have come so far as to tell of it.
+        Some(receipt) if passed || !trouble.is_empty() => Some((amended(receipt, exit, &trouble), REPLACE)),
         // The runner could not say how the run ended. That it took place is known all the same.
         None if !trouble.is_empty() => {
             let record = Record { stop: stop_of(exit), run_late: false, trouble: trouble.clone(), ..Record::default() };
@@ -257,10 +257,6 @@ pub fn verify(repo: &Repo, request: Request) -> anyhow::Result<Over> {
         }
         show.finish(&words, path, exit);
         say(&format!("exit code {}", exit.code()));
-    } else if !trouble.is_empty() {
-        // Its receipt was written before the trouble, and knows nothing of it.
-        receipt = None;
-        say(&format!("exit code {}", exit.code()));
     }
     Ok(Over { exit, run, receipt, locks: Some(locks), keeper })
 }
@@ -269,10 +265,14 @@ fn stop_of(exit: Exit) -> Option<Stop> {
     if let Exit::Cancelled(stop) = exit { Some(stop) } else { None }
 }
 
-// What the receipt of a run that passed has to say once its end has turned out otherwise.
-fn taken_back(mut receipt: Receipt, exit: Exit, trouble: &[String]) -> Receipt {
+// What the receipt of a run has to say once its end has turned out otherwise.
+fn amended(mut receipt: Receipt, exit: Exit, trouble: &[String]) -> Receipt {
     let run = &mut receipt.predicate;
-    run.result = if stop_of(exit).is_some() { Word::Cancelled } else { Word::NoVerdict };
+    run.result = match exit {
+        Exit::Cancelled(_) => Word::Cancelled,
+        Exit::Failed | Exit::Late if run.result != Word::Passed => run.result,
+        _ => Word::NoVerdict,
+    };
     run.trouble.extend_from_slice(trouble);
     if run.trouble.is_empty() {
         run.trouble.push("how this run ended could not be told".to_owned());

@@ -327,9 +327,32 @@ fn a_run_whose_folder_cannot_be_removed_has_not_passed_and_its_receipt_knows() {
     world.run(&["check-receipt", "--unsigned"]).expect(0);
 }
 
+/// One that was there before a runner hung is named all the same, and says what became of that.
+#[test]
+fn the_receipt_of_a_runner_that_is_killed_after_it_is_told_of() {
+    let Some((world, run)) = held_running("false", "/summary", &[], &["verify", "--message-format", "json"]) else {
+        return skipped("the_receipt_of_a_runner_that_is_killed_after_it_is_told_of", "there is no C compiler");
+    };
+    assert_eq!(the_receipt(&world)["result"], "failed");
+    let runner = runner_of(run.pid()).expect("a runner");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(runner), Signal::SIGKILL).unwrap();
+    until("the runner's end", || !Path::new(&format!("/proc/{runner}")).exists());
+    fs::write(world.folder.path().join("go"), "").unwrap();
+    let done = run.wait().expect(7);
+    let last = done.err.split("the runner is gone").last().unwrap();
+    assert!(last.contains("   receipt   receipts/r-") && last.contains("(result: no-verdict)"), "{}", done.err);
+    let receipt = the_receipt(&world);
+    assert_eq!((&receipt["result"], &task(&receipt, "one")["verdict"]), (&"no-verdict".into(), &"failed".into()));
+    assert!(receipt["trouble"][0].as_str().unwrap().contains("the runner is gone"), "{receipt}");
+}
+
 /// A run whose runner or keeper waits for `go` before it opens what has that part in its path to write.
 fn held(part: &str, how: &[(&str, &str)], words: &[&str]) -> Option<(World, Running)> {
-    let world = World::new(&one("true"));
+    held_running("true", part, how, words)
+}
+
+fn held_running(command: &str, part: &str, how: &[(&str, &str)], words: &[&str]) -> Option<(World, Running)> {
+    let world = World::new(&one(command));
     let library = compiled(&world)?;
     let go = world.folder.path().join("go");
     let mut command = world.command(words);
