@@ -441,8 +441,12 @@ impl<'a> Git<'a> {
             }
         };
         if !status.success() {
-            let why = format!("git {}: {}", call.name, complaint(&printed(&mut call.err)?));
-            return Err(anyhow!(why).into());
+            let mut why = complaint(&printed(&mut call.err)?);
+            if why.is_empty() {
+                // What it had to say may have found no room, and no more does this.
+                why = call.err.write_all(b"?").map_or_else(|e| e.to_string(), |()| status.to_string());
+            }
+            return Err(anyhow!("git {}: {why}", call.name).into());
         }
         Ok(printed(&mut call.out)?)
     }

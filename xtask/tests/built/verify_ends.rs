@@ -482,3 +482,19 @@ fn a_keeper_that_a_task_stops_goes_on_when_the_run_is_over() {
         run.wait().expect(0);
     }
 }
+
+/// Git itself cannot say so then: what it prints goes there.
+#[test]
+fn a_scratch_disk_that_is_full_is_the_reason_that_is_told() {
+    let world = World::new(&one("true"));
+    let plain = world.command(&["verify"]);
+    let mut command = Command::new("unshare");
+    let script = "mount -t tmpfs -o size=12k none ../s && exec \"$0\" verify";
+    command.args(["--map-root-user", "--mount", "--", "sh", "-c", script]).arg(plain.get_program());
+    world.dress(&mut command);
+    let done = Running::start(command, &world.folder).wait();
+    if !done.err.contains("Acquired") {
+        return skipped("a_scratch_disk_that_is_full_is_the_reason_that_is_told", "this user may not mount anything");
+    }
+    done.expect(7).says("the tree cannot be read: ").says("No space left on device");
+}
