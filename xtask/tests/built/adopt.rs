@@ -311,21 +311,6 @@ fn a_repository_inside_of_a_workspace_leaves_that_workspace_as_it_is() {
 }
 
 #[test]
-fn a_pattern_that_would_take_it_in_gets_an_exception() {
-    let with = "[workspace]\nmembers = [\"[px]*\"]\nexclude = [\"target\"]\nresolver = \"2\"\n";
-    let without = with.replace("exclude = [\"target\"]\n", "");
-    let old = PACKAGE.replace("edition", "rust-version = \"1.56\"\nedition");
-    for root in [with, &without] {
-        let pair = Pair::new(&[("Cargo.toml", root), ("product/Cargo.toml", &old), ("product/src/lib.rs", "")]);
-        pair.adopt(&[]).expect(0).says("promises Rust 1.56");
-        let new = pair.read("Cargo.toml");
-        let rest = new.replace("[\"target\", \"xtask\"]", "[\"target\"]").replace("exclude = [\"xtask\"]\n", "");
-        assert!(new != rest && rest == root, "{new}");
-        pair.cargo(&["metadata", "--format-version", "1", "--locked", "--offline", "--no-deps"]);
-    }
-}
-
-#[test]
 fn a_repository_without_cargo_gets_a_workspace_and_a_suite_of_its_own_kind() {
     let package =
         "{\"scripts\": {\"test\": \"node --test\", \"lint\": \"eslint .\"}, \"devDependencies\": {\"eslint\": \"9\"}}";

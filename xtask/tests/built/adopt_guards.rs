@@ -323,6 +323,21 @@ fn a_recipe_that_gives_a_suite_too_little_time_is_not_handed_on() {
 }
 
 #[test]
+fn a_pattern_that_would_take_it_in_gets_an_exception() {
+    let with = "[workspace]\nmembers = [\"[px]*\"]\nexclude = [\"target\"]\nresolver = \"2\"\n";
+    let without = with.replace("exclude = [\"target\"]\n", "");
+    let old = PACKAGE.replace("edition", "rust-version = \"1.56\"\nedition");
+    for root in [with, &without] {
+        let pair = Pair::new(&[("Cargo.toml", root), ("product/Cargo.toml", &old), ("product/src/lib.rs", "")]);
+        pair.adopt(&[]).expect(0).says("promises Rust 1.56");
+        let new = pair.read("Cargo.toml");
+        let rest = new.replace("[\"target\", \"xtask\"]", "[\"target\"]").replace("exclude = [\"xtask\"]\n", "");
+        assert!(new != rest && rest == root, "{new}");
+        pair.cargo(&["metadata", "--format-version", "1", "--locked", "--offline", "--no-deps"]);
+    }
+}
+
+#[test]
 fn a_workspace_without_members_gets_its_first_and_a_target_for_all_is_told_of() {
     let root = format!("{PACKAGE}[workspace]\nresolver = \"2\"\n");
     let config = ("[build]\ntarget = \"x86_64-unknown-linux-musl\"\n", ".cargo/config.toml");

@@ -61,6 +61,29 @@ deadline = "4s"
     world
 }
 
+/// Two tasks with these commands, one after the other, that each get a database.
+fn two(first: &str, second: &str) -> World {
+    World::new(&format!(
+        r#"
+schema = 1
+[run]
+deadline = "3m"
+queue = "1m"
+[service.postgres]
+start = "10s"
+[task.a]
+command = "{first}"
+services = ["postgres"]
+deadline = "1m"
+[task.b]
+command = "{second}"
+needs = ["a"]
+services = ["postgres"]
+deadline = "1m"
+"#
+    ))
+}
+
 /// The verdict of a task in the newest receipt, and why.
 fn verdict(world: &World, task: &str) -> (String, String) {
     let receipt = std::fs::read(world.receipts().last().expect("a receipt")).unwrap();
@@ -90,25 +113,7 @@ fn a_server_that_stands_still_makes_nobody_wait_longer_than_its_start_may_take()
         let test = "a_server_that_stands_still_makes_nobody_wait_longer_than_its_start_may_take";
         return crate::world::skipped(test, "root may not look into the server's processes here");
     }
-    let world = World::new(
-        r#"
-schema = 1
-[run]
-deadline = "3m"
-queue = "1m"
-[service.postgres]
-start = "10s"
-[task.a]
-command = ["sh", "stop-the-server"]
-services = ["postgres"]
-deadline = "1m"
-[task.b]
-command = "true"
-needs = ["a"]
-services = ["postgres"]
-deadline = "1m"
-"#,
-    );
+    let world = two("sh stop-the-server", "true");
     let script =
         "for p in /proc/[0-9]*; do [ \"$(readlink $p/cwd)\" = \"$PGHOST\" ] && kill -STOP ${p#/proc/}; done; true";
     world.write("stop-the-server", script);
@@ -121,25 +126,10 @@ deadline = "1m"
 
 #[test]
 fn a_server_that_has_nothing_to_make_has_no_limit_but_the_runs() {
-    let world = World::new(
-        r#"
-schema = 1
-[run]
-deadline = "3m"
-queue = "1m"
-[service.postgres]
-start = "10s"
-[task.a]
-command = "sleep 11"
-services = ["postgres"]
-deadline = "1m"
-[task.b]
-command = "psql -XAtc 'select 1'"
-needs = ["a"]
-services = ["postgres"]
-deadline = "1m"
-"#,
-    );
+    // The second asks a server that is ready, has its database, and needs it still once the limit would be over.
+    let world = two("true", "sh later");
+    world.write("later", "sleep 11 && psql -XAtc 'select 1'");
+    world.commit("a task that takes longer than the limit");
     world.run(&["verify"]).expect(0);
 }
 
